@@ -1,4 +1,5 @@
-"""A virtual machine with two virtual GPUs: two CUDA devices, peers, and what becomes of one when the other is lost."""
+"""A virtual machine with two virtual GPUs: two CUDA devices, peers, a segment shared with another machine, and what
+becomes of one device when the other is lost."""
 import os
 import signal
 
@@ -6,8 +7,10 @@ import pytest
 
 from lab import host
 from lab.cuda_programs import SOURCES, Program
+from lab.paths import REPO
 from lab.shell import wait_until
 
+SEGMENT = "between-vms"
 SECONDS = 20  # many times what it takes until a device is lost
 
 
@@ -20,6 +23,31 @@ def test_programs_use_both(two, name):
     wrong = two.run(Program(SOURCES / f"{name}.cu"))
     assert not wrong, wrong
     two.kernel_is_content()
+
+
+def _segment_log(guest) -> list[str]:
+    return guest.shell("cat /tmp/shared_segment.log")[1].split("\n")
+
+
+def test_two_machines_have_the_same_memory(guest, two):
+    host.vgpuctl("segment", "create", SEGMENT, "--vgpu", "test0", "--size", "2M")
+    try:
+        host.vgpuctl("segment", "grant", SEGMENT, "two0")
+        reads = [f"get,{SEGMENT},0,0", "at,4", "await,7", "check,7", "copy_in,1"]
+        two.start("shared_segment", "ready", *reads)
+        writer = Program(REPO / "tests/direct/shared_segment.cu")
+        writer.facts["arguments"] = [f"get,{SEGMENT},0,0 at,0 fill,7"]
+        writer.facts["output"] = ["ready\n0\n0\n0\n"]
+        wrong = guest.run(writer)
+        assert not wrong, wrong
+        wait_until(lambda: len(_segment_log(two)) > len(reads), 30, "the end of what the other machine does")
+        assert _segment_log(two)[1:6] == ["0", "0", "0", "0 0", "700"], "it reads what was written, and writes nothing"
+        listed = host.vgpuctl("segment", "list").stdout
+        assert listed.splitlines()[1].split()[:2] == [SEGMENT, "test0"] and "two0:read" in listed, listed
+    finally:
+        host.vgpuctl("segment", "destroy", SEGMENT, "--force")
+    for machine in (guest, two):
+        machine.kernel_is_content()
 
 
 def _log(guest) -> str:
