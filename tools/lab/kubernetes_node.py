@@ -122,7 +122,7 @@ cdi_folder = "{self.cdi}"
 # A root with a program and the libraries that it needs, and a container in it. podman wants version 2 of cgroups, and
 # limits that it may set.
 CONTAINER = """set -e
-cdi=$1; device=$2; root=/tmp/container; shift 2
+cdi=$1; devices=$(echo "$2" | sed 's/^/--device /; s/,/ --device /g'); root=/tmp/container; shift 2
 mkdir -p $root/proc $root/sys $root/dev $root/tmp $root/run /var/run/cdi
 cp "$cdi"/*.json /var/run/cdi
 for file in /bin/sh /usr/bin/env "$1"; do
@@ -132,11 +132,11 @@ done
 mount -t cgroup2 none /sys/fs/cgroup
 exec podman --root /tmp/podman/root --runroot /tmp/podman/run --storage-driver vfs --runtime crun \
   --cgroup-manager cgroupfs run --rm --network none --cgroups disabled --ulimit nofile=1024:1024 \
-  --ulimit nproc=1024:1024 --device "$device" --rootfs $root "$@"
+  --ulimit nproc=1024:1024 $devices --rootfs $root "$@"
 """
 
 
-def run_in_container(node: Node, device: str, *words) -> subprocess.CompletedProcess:
-    """A program of this machine in a container by podman and crun, with a CDI device of the node's."""
-    return subprocess.run(inside("bash", "-c", CONTAINER, "container", node.cdi, device, *words), env=environment(),
+def run_in_container(node: Node, devices: str, *words) -> subprocess.CompletedProcess:
+    """A program of this machine in a container by podman and crun, with CDI devices of the node's: A,B."""
+    return subprocess.run(inside("bash", "-c", CONTAINER, "container", node.cdi, devices, *words), env=environment(),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120)

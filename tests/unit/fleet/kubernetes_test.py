@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from fleet.kubernetes import cdi, room, settings
+from fleet.kubernetes import cdi, claims, room, settings, slices
 from fleet.kubernetes.quantity import parse_quantity, parse_size
 
 DEVICE = {"memory": 80 << 30, "memory_given": 0, "compute_given": 0, "copy_given": 0}
@@ -88,3 +88,54 @@ def test_a_file_of_the_container_device_interface(tmp_path):
     cdi.remove(str(tmp_path), "k8s-a-0")
     cdi.remove(str(tmp_path), "k8s-a-0")
     assert not list(tmp_path.iterdir())
+
+
+RESULT = {"request": "vgpu", "driver": "vgpu.bandsaw.dev", "pool": "n0", "device": "cuda-0", "shareID": "s",
+          "consumedCapacity": {"memory": "8Gi", "compute": "30", "copy": "10"}}
+UID = "12345678-9abc-def0-1234-56789abcdef0"
+
+
+def _claim(results: object, config: object = None) -> dict:
+    return {"metadata": {"uid": UID}, "status": {"allocation": {"devices": {"results": results, "config": config}}}}
+
+
+def test_a_claims_parts_are_numbered_as_the_scheduler_lists_them():
+    results = [RESULT, {**RESULT, "driver": "another.example"}, {**RESULT, "request": "b/small"}]
+    found = claims.parts(_claim(results), UID)
+    assert [(one.name, one.request) for one in found] == [(f"dra-{UID}-0", "vgpu"), (f"dra-{UID}-1", "b/small")]
+    assert found[0].shares == {"memory": 8 << 30, "compute": 30, "copy": 10}
+    assert found[0].same({"memory": 8 << 30, "compute": 30, "copy": 10, "cap": 100})
+    assert not found[0].same({"memory": 8 << 30, "compute": 31, "copy": 10})
+
+
+def test_parameters_of_a_claim_win_over_its_classes():
+    def config(cap: int, *requests: str) -> dict:
+        return {"requests": list(requests), "opaque": {"driver": "vgpu.bandsaw.dev", "parameters": {
+            "apiVersion": "vgpu.bandsaw.dev/v1", "kind": "VgpuParameters", "cap": cap}}}
+    results = [RESULT, {**RESULT, "request": "other/sub"}]
+    first, second = claims.parts(_claim(results, [config(50), config(60, "vgpu"), config(70, "other")]), UID)
+    assert (first.shares["cap"], second.shares["cap"]) == (60, 70)
+
+
+@pytest.mark.parametrize("claim", [
+    {}, {"metadata": {"uid": "other"}}, {"metadata": {"uid": UID}}, {"metadata": {"uid": UID}, "status": 3},
+    _claim(3), _claim([3]), _claim([{}]), _claim([{**RESULT, "consumedCapacity": 7}]), _claim([RESULT], [3]),
+    _claim([{**RESULT, "consumedCapacity": {"memory": "-1"}}])])
+def test_a_claim_that_is_not_one_is_refused(claim):
+    with pytest.raises(claims.Wrong):
+        claims.parts(claim, UID)
+
+
+def test_names_of_devices_are_labels():
+    names = {"cuda:0": "cuda-0", "soft": "soft", "cuda:GPU-AB": "cuda-gpu-ab"}
+    assert {one: claims.device_name(one) for one in names} == names
+
+
+def test_a_slice_has_what_virtual_gpus_of_others_leave():
+    status = [{"id": "cuda:0", "kind": "cuda", "name": "H200", "uuid": "GPU-1", "driver": "580", "memory": 80 << 30}]
+    shares = {"device": "cuda:0", "memory": 10 << 30, "resident": 0, "compute": 30, "copy": 20}
+    vgpus = [{"name": "vm0", **shares}, {"name": f"dra-{UID}-0", **shares}]
+    [device] = slices.devices(status, vgpus)
+    assert {name: one["value"] for name, one in device["capacity"].items()} == {
+        "memory": f"{70 << 10}Mi", "compute": "70", "copy": "80"}
+    assert not slices.devices(status, [{"name": "vm0", **shares, "compute": 100}])
