@@ -55,6 +55,23 @@ def test_a_node_that_was_switched_off_has_none_when_it_is_back(cluster, job):
     cluster.await_node("n0", "idle")
 
 
+def test_a_restarted_vgpud_keeps_it(cluster, program):
+    process = cluster.start("srun", "--nodelist=n0", *ONE, "sh", "-c", f"{program}; sleep 4; {program}")
+    cluster.await_vgpu()
+    cluster.kill("vgpud-n0")
+    cluster.start_vgpud("n0")
+    assert process.communicate(timeout=60)[0] == "ok\nok\n"
+
+
+def test_a_job_is_told_that_vgpud_does_not_answer(cluster):
+    cluster.kill("vgpud-n0")
+    done = cluster.try_("srun", "--nodelist=n0", *ONE, "true")
+    assert done.returncode != 0
+    assert "vgpud does not answer on /run/bandsaw/n0/control.sock" in done.stdout
+    cluster.start_vgpud("n0")
+    cluster.await_node("n0", "idle")
+
+
 def test_a_node_whose_vgpud_is_gone_is_drained_until_it_is_back(cluster):
     cluster.kill("vgpud-n0")
     cluster.await_node("n0", "drained")

@@ -164,8 +164,8 @@ std::string used(const json& view) {
 Status begin_job(const Node& node, const Job& job) {
   JobRecord record{{}, job.request, {}};
   if (Status status = make_all(node, job, &record); !status.ok()) {
-    drain(node);
-    return status;
+    drain(node);  // or other jobs would fail here too
+    record.refusal = fmt::format("{}: {}", node.name, status.message());
   }
   return write_record(node.at.jobs, job.id, record);
 }

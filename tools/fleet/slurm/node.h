@@ -19,8 +19,8 @@ struct Job {
   std::string request;  // as slurmctld admitted it
 };
 
-// Makes the job's virtual GPUs. What vgpud refuses is remembered as the job's refusal, and is no error. An error: vgpud
-// does not answer within 10 s, or nothing can be remembered here.
+// Makes the job's virtual GPUs. Where vgpud refuses, or does not answer within 10 s, that is remembered as the job's
+// refusal, and is no error; in the second case the node is drained. An error: nothing can be remembered here.
 Status begin_job(const Node& node, const Job& job);
 // Writes what its virtual GPUs have used into the job's AdminComment, and removes them. An error: vgpud does not
 // answer.
