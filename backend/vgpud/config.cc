@@ -90,6 +90,17 @@ void read_slicing(ConfigReader* reader, Config* config) {
                                     timeout_ms, variant);
 }
 
+void read_placement(ConfigReader* reader, Config* config) {
+  std::string policy = "spread";
+  reader->text(
+      "placement.policy", &policy,
+      "spread: a virtual GPU that names no device goes where most compute share is left; pack: where least is, so "
+      "that large ones find room later");
+  const auto parsed = parse_placement(policy);
+  reader->check("placement.policy", parsed.status());
+  if (parsed.ok()) config->placement = parsed.value();
+}
+
 void read_cgroup(ConfigReader* reader, Config* config) {
   CgroupConfig& cgroup = config->cgroup;
   reader->text("cgroup.mode", &cgroup.mode, "auto: where cgroup v2 can be used; required: no session without it; off");
@@ -189,6 +200,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   read_scheduler(&reader, config);
   read_planning(&reader, config);
   read_slicing(&reader, config);
+  read_placement(&reader, config);
   read_cgroup(&reader, config);
   reader.size(
       "swap.memory", &config->swap_memory,

@@ -13,6 +13,7 @@
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/config_reader.h"
 #include "backend/vgpud/device.h"
+#include "backend/vgpud/placement.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -51,6 +52,7 @@ struct Config {
   std::string control_mode = "0660", control_group = "bandsaw";  // who may look
   std::string admin_group = "bandsaw-admin";                     // who may change, beside root and vgpud's own user
   ArbiterOptions scheduler;
+  Placement placement = Placement::kSpread;             // of a virtual GPU that names no device
   PlanningMode planning_mode = PlanningMode::kMps;      // of all devices, until an administrator chooses another
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path
   SlicesConfig slices;

@@ -28,7 +28,8 @@ struct PhysicalDevice : DeviceCapacity {
   std::string visible;
   std::string policy, queues;
   std::optional<PlanningMode> planning;
-  std::string lost;  // why it cannot be used now; empty: it can
+  std::string lost;      // why it cannot be used now; empty: it can
+  bool drained = false;  // an administrator wants no new virtual GPUs on it
 };
 
 // "soft", "soft:1", "cuda", "cuda:1", "cuda:GPU-..." and "cuda:MIG-...": a device of this name that is still to be

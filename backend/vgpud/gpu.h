@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/control/vgpu_spec.h"
@@ -27,6 +28,7 @@ class Gpus {
   const Gpu& first() const { return all_.front(); }
   // By name, or by UUID as `nvidia-smi -L` lists it; null: there is none.
   const Gpu* find(const std::string& name) const;
+  Gpu* find(const std::string& name) { return const_cast<Gpu*>(std::as_const(*this).find(name)); }
   // That of a virtual GPU; null: it belongs to a device that is not configured.
   const Gpu* of(const VgpuSpec& spec) const { return find(spec.device); }
   // "'cuda:0', 'cuda:1'", for messages.

@@ -28,6 +28,7 @@ Room room_on(const PhysicalDevice& device, std::span<const VgpuSpec> others) {
 
 Status fit(const PhysicalDevice& device, std::span<const VgpuSpec> others, VgpuSpec* spec) {
   if (!device.lost.empty()) return Status::error(ENODEV, "it is lost: {}", device.lost);
+  if (device.drained) return Status::error(ENODEV, "it is drained (`vgpuctl undrain {}`)", device.name);
   spec->device = device.name;
   spec->device_uuid = device.uuid;
   Status status = check_shares(*spec, others, device);
@@ -49,9 +50,16 @@ Status fits_nowhere(std::span<const PhysicalDevice* const> devices, const std::v
 
 }  // namespace
 
-Status place(std::span<const PhysicalDevice* const> devices, std::span<const VgpuSpec> others, VgpuSpec* spec) {
+Result<Placement> parse_placement(const std::string& text) {
+  if (text == "spread") return Placement::kSpread;
+  if (text == "pack") return Placement::kPack;
+  return Status::error(EINVAL, "'{}'; there are \"spread\" and \"pack\"", text);
+}
+
+Status place(std::span<const PhysicalDevice* const> devices, std::span<const VgpuSpec> others, Placement placement,
+             VgpuSpec* spec) {
   std::optional<VgpuSpec> best;
-  Room most;
+  Room of_best;
   std::vector<Status> why;
   for (const PhysicalDevice* device : devices) {
     VgpuSpec candidate = *spec;
@@ -60,9 +68,11 @@ Status place(std::span<const PhysicalDevice* const> devices, std::span<const Vgp
       continue;
     }
     const Room room = room_on(*device, others);
-    if (best && std::tie(room.compute, room.memory) <= std::tie(most.compute, most.memory)) continue;
+    const bool more = std::tie(room.compute, room.memory) > std::tie(of_best.compute, of_best.memory);
+    const bool less = std::tie(room.compute, room.memory) < std::tie(of_best.compute, of_best.memory);
+    if (best && !(placement == Placement::kSpread ? more : less)) continue;
     best = std::move(candidate);
-    most = room;
+    of_best = room;
   }
   if (!best) return fits_nowhere(devices, why);
   *spec = std::move(*best);

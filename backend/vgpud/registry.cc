@@ -100,14 +100,15 @@ Status Registry::load() {
     spec.device.clear();
     Status status = from_json(entry, true, &spec);
     if (!status.ok()) return Status::error(EINVAL, "{}: {}", path(), status.message());
-    if (status = check_stored(spec, specs_, path()); !status.ok()) return status;
-    specs_.push_back(std::move(spec));
+    if (status = check_stored(spec, content_.specs, path()); !status.ok()) return status;
+    content_.specs.push_back(std::move(spec));
   }
-  if (const std::string changes = lower_to_fit(&specs_); !changes.empty()) {
+  if (const std::string changes = lower_to_fit(&content_.specs); !changes.empty()) {
     log::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
   }
   Status status = load_choice(json);
   if (status.ok()) status = load_segments(json);
+  if (status.ok()) status = load_drained(json);
   return status.ok() ? load_planning_mode(json) : status;
 }
 
@@ -126,14 +127,14 @@ Status Registry::load_choice(const nlohmann::json& file) {
   if (!read(scheduler, &stored.chosen) || !read(scheduler.value("configured", nlohmann::json()), &stored.configured)) {
     return Status::error(EINVAL, "{}: 'scheduler' is not a choice of a policy; repair it or remove it", path());
   }
-  choice_ = stored;
+  content_.choice = stored;
   return {};
 }
 
 Status Registry::put_choice(const StoredChoice& choice) {
-  Status status = save(specs_, choice, planning_mode_, segments_);
-  if (status.ok()) choice_ = choice;
-  return status;
+  Content changed = content_;
+  changed.choice = choice;
+  return commit(std::move(changed));
 }
 
 Status Registry::load_planning_mode(const nlohmann::json& file) {
@@ -148,45 +149,76 @@ Status Registry::load_planning_mode(const nlohmann::json& file) {
   if (!chosen.ok() || !configured.ok()) {
     return Status::error(EINVAL, "{}: '{}' is not a choice of a mode; repair it or remove it", path(), key);
   }
-  planning_mode_ = {chosen.value(), configured.value()};
+  content_.planning_mode = {chosen.value(), configured.value()};
   return {};
 }
 
 Status Registry::put_planning_mode(const StoredPlanningMode& mode) {
-  Status status = save(specs_, choice_, mode, segments_);
-  if (status.ok()) planning_mode_ = mode;
+  Content changed = content_;
+  changed.planning_mode = mode;
+  return commit(std::move(changed));
+}
+
+Status Registry::load_drained(const nlohmann::json& file) {
+  if (!file.contains("drained")) return {};
+  const auto is_text = [](const nlohmann::json& one) { return one.is_string(); };
+  const auto& list = file["drained"];
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_text)) {
+    return Status::error(EINVAL, "{}: 'drained' is no list of devices; repair it or remove it", path());
+  }
+  content_.drained = list.get<std::set<std::string>>();
+  return {};
+}
+
+bool Registry::drained(const PhysicalDevice& device) const {
+  return content_.drained.contains(device.uuid.empty() ? device.name : device.uuid);
+}
+
+Status Registry::put_drained(const PhysicalDevice& device, bool drained) {
+  Content changed = content_;
+  const std::string& key = device.uuid.empty() ? device.name : device.uuid;
+  if (drained)
+    changed.drained.insert(key);
+  else
+    changed.drained.erase(key);
+  return commit(std::move(changed));
+}
+
+Status Registry::commit(Content changed) {
+  auto list = nlohmann::json::array();
+  for (const VgpuSpec& spec : changed.specs) list.push_back(to_json(spec));
+  nlohmann::json file = {{"version", kVersion}, {"vgpus", list}};
+  const auto& [chosen, configured] = changed.choice;
+  if (!chosen.policy.empty()) {
+    file["scheduler"] = {{"policy", chosen.policy},
+                         {"queues", chosen.queues},
+                         {"configured", {{"policy", configured.policy}, {"queues", configured.queues}}}};
+  }
+  const StoredPlanningMode& mode = changed.planning_mode;
+  if (mode.chosen) file["planning"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
+  for (const SegmentSpec& segment : changed.segments) file["segments"].push_back(to_json(segment));
+  if (!changed.drained.empty()) file["drained"] = changed.drained;
+  Status status = replace_file(directory_, path(), json_text(file, 2) + "\n");
+  if (status.ok()) content_ = std::move(changed);
   return status;
 }
 
-Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice, const StoredPlanningMode& mode,
-                      const std::vector<SegmentSpec>& segments) const {
-  auto list = nlohmann::json::array();
-  for (const VgpuSpec& spec : specs) list.push_back(to_json(spec));
-  nlohmann::json file = {{"version", kVersion}, {"vgpus", list}};
-  if (!choice.chosen.policy.empty()) {
-    file["scheduler"] = {{"policy", choice.chosen.policy},
-                         {"queues", choice.chosen.queues},
-                         {"configured", {{"policy", choice.configured.policy}, {"queues", choice.configured.queues}}}};
-  }
-  if (mode.chosen) file["planning"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
-  for (const SegmentSpec& segment : segments) file["segments"].push_back(to_json(segment));
-  return replace_file(directory_, path(), json_text(file, 2) + "\n");
-}
-
 const VgpuSpec* Registry::find(const std::string& name) const {
-  const auto found = std::find_if(specs_.begin(), specs_.end(), [&](const VgpuSpec& s) { return s.name == name; });
-  return found == specs_.end() ? nullptr : &*found;
+  const auto found =
+      std::find_if(content_.specs.begin(), content_.specs.end(), [&](const VgpuSpec& s) { return s.name == name; });
+  return found == content_.specs.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> Registry::names() const {
   std::vector<std::string> names;
-  for (const VgpuSpec& spec : specs_) names.push_back(spec.name);
+  for (const VgpuSpec& spec : content_.specs) names.push_back(spec.name);
   return names;
 }
 
 uint32_t Registry::free_index() const {
   for (uint32_t index = 0;; ++index) {
-    if (std::none_of(specs_.begin(), specs_.end(), [index](const VgpuSpec& s) { return s.index == index; })) {
+    if (std::none_of(content_.specs.begin(), content_.specs.end(),
+                     [index](const VgpuSpec& s) { return s.index == index; })) {
       return index;
     }
   }
@@ -194,8 +226,8 @@ uint32_t Registry::free_index() const {
 
 void Registry::settle(std::span<const PhysicalDevice> devices) {
   std::set<std::string> noted;  // GPUs that virtual GPUs are known to be on
-  for (const VgpuSpec& spec : specs_) noted.insert(spec.device_uuid);
-  for (VgpuSpec& spec : specs_) {
+  for (const VgpuSpec& spec : content_.specs) noted.insert(spec.device_uuid);
+  for (VgpuSpec& spec : content_.specs) {
     const auto by_uuid = [&spec](const PhysicalDevice& one) {
       return !one.uuid.empty() && one.uuid == spec.device_uuid;
     };
@@ -220,28 +252,21 @@ void Registry::settle(std::span<const PhysicalDevice> devices) {
 }
 
 Status Registry::put(const VgpuSpec& spec) {
-  std::vector<VgpuSpec> changed = specs_;
-  std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == spec.name; });
+  Content changed = content_;
+  std::erase_if(changed.specs, [&](const VgpuSpec& s) { return s.name == spec.name; });
   const auto place =
-      std::find_if(changed.begin(), changed.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
-  changed.insert(place, spec);
-  Status status = save(changed, choice_, planning_mode_, segments_);
-  if (status.ok()) specs_ = std::move(changed);
-  return status;
+      std::find_if(changed.specs.begin(), changed.specs.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
+  changed.specs.insert(place, spec);
+  return commit(std::move(changed));
 }
 
 // Nobody who gets the name, or the index, later is to have its rights.
 Status Registry::remove(const std::string& name) {
-  std::vector<VgpuSpec> changed = specs_;
-  std::vector<SegmentSpec> segments = segments_;
-  std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == name; });
-  std::erase_if(segments, [&](const SegmentSpec& s) { return s.vgpu == name; });
-  for (SegmentSpec& segment : segments) segment.grants.erase(name);
-  Status status = save(changed, choice_, planning_mode_, segments);
-  if (!status.ok()) return status;
-  specs_ = std::move(changed);
-  segments_ = std::move(segments);
-  return status;
+  Content changed = content_;
+  std::erase_if(changed.specs, [&](const VgpuSpec& s) { return s.name == name; });
+  std::erase_if(changed.segments, [&](const SegmentSpec& s) { return s.vgpu == name; });
+  for (SegmentSpec& segment : changed.segments) segment.grants.erase(name);
+  return commit(std::move(changed));
 }
 
 Status Registry::load_segments(const nlohmann::json& file) {
@@ -253,34 +278,30 @@ Status Registry::load_segments(const nlohmann::json& file) {
     if (find_segment(segment.value().name)) {
       return Status::error(EINVAL, "{}: the shared segment '{}' is there twice", path(), segment.value().name);
     }
-    segments_.push_back(segment.value());
+    content_.segments.push_back(segment.value());
   }
   return {};
 }
 
 const SegmentSpec* Registry::find_segment(const std::string& name) const {
-  const auto found =
-      std::find_if(segments_.begin(), segments_.end(), [&](const SegmentSpec& s) { return s.name == name; });
-  return found == segments_.end() ? nullptr : &*found;
+  const auto found = std::find_if(content_.segments.begin(), content_.segments.end(),
+                                  [&](const SegmentSpec& s) { return s.name == name; });
+  return found == content_.segments.end() ? nullptr : &*found;
 }
 
 Status Registry::put_segment(const SegmentSpec& segment) {
-  std::vector<SegmentSpec> changed = segments_;
-  std::erase_if(changed, [&](const SegmentSpec& s) { return s.name == segment.name; });
-  const auto place =
-      std::find_if(changed.begin(), changed.end(), [&](const SegmentSpec& s) { return s.name > segment.name; });
-  changed.insert(place, segment);
-  Status status = save(specs_, choice_, planning_mode_, changed);
-  if (status.ok()) segments_ = std::move(changed);
-  return status;
+  Content changed = content_;
+  std::erase_if(changed.segments, [&](const SegmentSpec& s) { return s.name == segment.name; });
+  const auto place = std::find_if(changed.segments.begin(), changed.segments.end(),
+                                  [&](const SegmentSpec& s) { return s.name > segment.name; });
+  changed.segments.insert(place, segment);
+  return commit(std::move(changed));
 }
 
 Status Registry::remove_segment(const std::string& name) {
-  std::vector<SegmentSpec> changed = segments_;
-  std::erase_if(changed, [&](const SegmentSpec& s) { return s.name == name; });
-  Status status = save(specs_, choice_, planning_mode_, changed);
-  if (status.ok()) segments_ = std::move(changed);
-  return status;
+  Content changed = content_;
+  std::erase_if(changed.segments, [&](const SegmentSpec& s) { return s.name == name; });
+  return commit(std::move(changed));
 }
 
 }  // namespace bandsaw

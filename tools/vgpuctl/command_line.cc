@@ -197,6 +197,11 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* xml = named(app->add_subcommand("xml", "print what to paste into a domain's definition"), options);
   hypervisor_option(xml, options);
   xml->add_flag("--xl", options->xl, "with --hypervisor xen: for a configuration of xl's, not for libvirt");
+  auto* drain = app->add_subcommand("drain", "let a device have no new virtual GPUs; those on it go on");
+  auto* undrain = app->add_subcommand("undrain", "put a drained device back into service");
+  for (CLI::App* one : {drain, undrain}) {
+    one->add_option("DEVICE", options->device, "by name, as `vgpuctl status` lists it, or by UUID")->required();
+  }
   auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
   auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
   auto* report = named(app->add_subcommand("report", "what it used of what it was promised, hour by hour"), options);
@@ -217,6 +222,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {xml, ctl::xml},
       {attach, ctl::attach},
       {detach, ctl::detach},
+      {drain, ctl::drain},
+      {undrain, ctl::undrain},
       {top, ctl::top},
       {trace, ctl::trace},
       {report, ctl::report},

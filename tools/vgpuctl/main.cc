@@ -82,7 +82,7 @@ std::vector<Offer> values(const Options& options, const std::string& of) {
   if (of == "--policy") return named({"band+", "band", "credit", "fifo"});
   if (of == "--queues") return named({"mrq", "sdq"});
   if (of == "--planning") return named(bandsaw::planning_mode_names());
-  if (of == "--gpu") return named(bandsaw::ctl::device_names(options));
+  if (of == "--gpu" || of == "DEVICE") return named(bandsaw::ctl::device_names(options));
   return {};
 }
 

@@ -304,6 +304,7 @@ namespace {
 void print_device(const json& device) {
   line("device", fmt::format("{}: {}", get<std::string>(device, "/id", "?"), get<std::string>(device, "/name", "?")));
   if (const auto lost = get<std::string>(device, "/lost", ""); !lost.empty()) line("  lost", lost);
+  if (get<bool>(device, "/drained", false)) line("  drained", "it takes no new virtual GPUs");
   if (const auto uuid = get<std::string>(device, "/uuid", ""); !uuid.empty()) {
     line("  uuid", fmt::format("{}, driver {}", uuid, get<std::string>(device, "/driver", "?")));
   }

@@ -148,7 +148,9 @@ std::string devices_text(const json& status) {
   std::string result;
   for (const json& device : devices) {
     result += (result.empty() ? "" : ", ") + text(device, "/id") +
-              (text_or(at(device, "/lost"), "").empty() ? "" : " (lost)");
+              (!text_or(at(device, "/lost"), "").empty() ? " (lost)"
+               : at(device, "/drained") == true          ? " (drained)"
+                                                         : "");
   }
   return devices.size() > 1 ? result : result + ": " + text(devices[0], "/name");
 }

@@ -37,7 +37,9 @@ Api::Api(const Config& config, Registry* registry, SessionManager* session_manag
       registry_(registry),
       session_manager_(session_manager),
       gpus_(gpus),
-      shut_down_(std::move(shut_down)) {}
+      shut_down_(std::move(shut_down)) {
+  for (Gpu& gpu : gpus_->all()) gpu.device.drained = registry_->drained(gpu.device);
+}
 
 json Api::device_state(const Gpu& gpu) const {
   const PhysicalDevice& device = gpu.device;
@@ -59,6 +61,7 @@ json Api::device_state(const Gpu& gpu) const {
           {"uuid", device.uuid},
           {"driver", device.driver},
           {"lost", device.lost},
+          {"drained", device.drained},
           {"policy", scheduled() ? gpu.arbiter->options().policy : "none"},
           {"queues", choice_of(gpu.arbiter->options()).queues},
           {"planning", to_text(planning_mode_of(gpu))},
@@ -76,6 +79,21 @@ json Api::device_state(const Gpu& gpu) const {
 }
 
 // `device`, `mps` and `scheduler.compute` are of the first device, for clients that know of one.
+void Api::change_device(const HttpRequest& request, const json& body, const Answer& answer) {
+  Gpu* const gpu = gpus_->find(request.path[2]);
+  if (!gpu) {
+    return refuse(answer, 404, fmt::format("no device '{}'", request.path[2].substr(0, 80)),
+                  fmt::format("this host has {}", gpus_->names()));
+  }
+  if (!body.is_object() || body.size() != 1 || !body.contains("drained") || !body["drained"].is_boolean()) {
+    return refuse(answer, 400, "what can be changed here is 'drained'", "send {\"drained\": true} or false");
+  }
+  const bool drained = body["drained"].get<bool>();
+  if (Status status = registry_->put_drained(gpu->device, drained); !status.ok()) return refuse_storage(answer, status);
+  gpu->device.drained = drained;
+  send(answer, 200, device_state(*gpu));
+}
+
 json Api::status_state() const {
   json devices = json::array();
   for (const Gpu& gpu : gpus_->all()) devices.push_back(device_state(gpu));

@@ -89,6 +89,8 @@ class Api {
   void take_trace(const nlohmann::json& body, const Answer& answer);
 
   void destroy(const VgpuSpec& spec, bool force, const Answer& answer);
+  // Takes a device out of service for new virtual GPUs, or back.
+  void change_device(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
   void attach(const nlohmann::json& body, const VgpuSpec& spec, const Answer& answer);
   void detach(const VgpuSpec& spec, const Answer& answer);
   void xml(const VgpuSpec& spec, const Answer& answer) const;

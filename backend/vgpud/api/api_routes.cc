@@ -20,7 +20,7 @@ using nlohmann::json;
 
 struct Api::Route {
   const char* method;
-  const char* path;  // {name}: of a virtual GPU that is there, of one in a report, or of a shared segment
+  const char* path;  // {name}: of a virtual GPU that is there, of one in a report, of a shared segment, or of a device
   void (*handle)(Api&, const Call&);
 };
 
@@ -86,6 +86,8 @@ const std::vector<Api::Route>& Api::table() {
        [](Api& api, const Call& call) { api.attach(call.body(), call.vgpu, call.answer); }},
       {"POST", "/v1/vgpus/{name}/detach", [](Api& api, const Call& call) { api.detach(call.vgpu, call.answer); }},
       {"GET", "/v1/vgpus/{name}/xml", [](Api& api, const Call& call) { api.xml(call.vgpu, call.answer); }},
+      {"PATCH", "/v1/devices/{name}",
+       [](Api& api, const Call& call) { api.change_device(call.request, call.body(), call.answer); }},
       {"GET", "/v1/scheduler", [](Api& api, const Call& call) { api.scheduler(call.answer); }},
       {"PATCH", "/v1/scheduler", [](Api& api, const Call& call) { api.change_scheduler(call.body(), call.answer); }},
       {"GET", "/v1/segments", [](Api& api, const Call& call) { api.list_segments(call.answer); }},
@@ -116,9 +118,15 @@ HttpServer::Answer Api::audited(const HttpRequest& request, const VgpuSpec& befo
   const bool segment = request.path.size() > 1 && request.path[1] == "segments";
   const std::string named = segment && request.path.size() > 2 ? request.path[2] : before.name;
   const std::string name = named.empty() ? new_name(request) : named;
-  // Of a virtual GPU or shared segment, there or not; of everything else that can be changed, how devices are
-  // scheduled.
-  const auto state = [this, name, segment] {
+  const bool device = request.path.size() > 2 && request.path[1] == "devices";
+  const std::string device_name = device ? request.path[2] : "";
+  // Of a virtual GPU or shared segment, there or not; of a device, whether it is drained; of everything else that can
+  // be changed, how devices are scheduled.
+  const auto state = [this, name, segment, device_name] {
+    if (!device_name.empty()) {
+      const Gpu* const gpu = std::as_const(*gpus_).find(device_name);
+      return gpu ? json_text({{"drained", gpu->device.drained}}) : std::string("nothing");
+    }
     if (segment) {
       const SegmentSpec* const spec = registry_->find_segment(name);
       return spec ? json_text(to_json(*spec)) : std::string("nothing");

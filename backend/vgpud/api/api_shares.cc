@@ -129,7 +129,7 @@ Status Api::check_new(json fields, const Gpu* gpu, VgpuSpec* spec) const {
   for (const Gpu& one : gpus_->all()) {
     if (!gpu || gpu == &one) devices.push_back(&one.device);
   }
-  if (Status status = place(devices, registry_->all(), spec); !status.ok()) return status;
+  if (Status status = place(devices, registry_->all(), config_.placement, spec); !status.ok()) return status;
   return check_swap(*spec, registry_->all(), config_.swap_memory);
 }
 

@@ -42,6 +42,23 @@ class TestTwoSoftwareDevices(DaemonCase):
         self.refused(1, "soft:1: compute shares would sum to 110 %", "create", "e", "--memory", "7G", "--compute", "50")
         self.refused(1, "this host has 'soft:0', 'soft:1'", "create", "e", "--memory", "1G", "--gpu", "soft:2")
 
+    def test_a_drained_device_takes_no_new_ones(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        assert "soft:0 takes no new virtual GPUs; 1 on it goes on" in self.ok("drain", "soft:0")
+        assert "drained" in self.ok("status")
+        self.refused(1, "it is drained", "create", "b", "--memory", "1G", "--gpu", "soft:0")
+        assert "created b on soft:1" in self.ok("create", "b", "--memory", "1G", "--compute", "90")
+        self.ok("set", "a", "--memory", "2G")
+        self.direct("a").close()
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert [one["drained"] for one in self.devices().values()] == [True, False]
+        assert 'from {"drained":false}, to {"drained":true}' in self.log_text()
+        assert "soft:0 takes new virtual GPUs again" in self.ok("undrain", "soft:0")
+        assert "created c on soft:0" in self.ok("create", "c", "--memory", "1G")
+        self.refused(4, "no device 'soft:7'", "drain", "soft:7")
+
     def test_programs_and_restarts(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
         self.ok("create", "b", "--memory", "1G", "--gpu", "soft:1")

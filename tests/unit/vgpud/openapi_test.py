@@ -99,6 +99,10 @@ class TestAnswers(DaemonCase):
         self.ask("GET", "/v1/vgpus/web9", code=404)
         self.ask("PATCH", "/v1/vgpus/web0", {"compute": 40, "memory": 1 << 29})
         self.ask("PATCH", "/v1/vgpus/web0", {"compute": 400}, 400)
+        for drained in (True, False):
+            assert self.ask("PATCH", "/v1/devices/soft", {"drained": drained})["drained"] == drained
+        self.ask("PATCH", "/v1/devices/soft", {"lost": True}, 400)
+        self.ask("PATCH", "/v1/devices/soft:9", {"drained": True}, 404)
         self.ask("PATCH", "/v1/vgpus/web0", {"memory": 1 << 50}, 409)
         self.ask("PATCH", "/v1/vgpus/web0", {"latency_us": 3}, 400)
         self.ask("PATCH", "/v1/vgpus/web0", {"latency_us": 50, "sharing": "time-sliced"}, 409)

@@ -31,11 +31,12 @@ class PlacementTest : public ::testing::Test {
   std::string place_one(uint64_t memory, uint32_t compute) {
     VgpuSpec made = tenant("new", memory, compute);
     const PhysicalDevice* const devices[] = {&first_, &second_};
-    status_ = place(devices, others_, &made);
+    status_ = place(devices, others_, placement_, &made);
     return status_.ok() ? made.device : status_.message();
   }
   PhysicalDevice first_ = device_with("soft:0", 8 * kRoomGiB), second_ = device_with("soft:1", 8 * kRoomGiB);
   std::vector<VgpuSpec> others_;
+  Placement placement_ = Placement::kSpread;
   Status status_;
 };
 
@@ -64,6 +65,23 @@ TEST_F(PlacementTest, WhatFitsNowhereIsToldWhyForEach) {
   place_one(1, 5);
   EXPECT_EQ(status_.code(), EINVAL);  // wherever it is
   EXPECT_TRUE(status_.message().starts_with("memory 1 B is below the least")) << status_.message();
+}
+
+TEST_F(PlacementTest, PackedOnesLeaveRoomForLargeOnes) {
+  placement_ = Placement::kPack;
+  EXPECT_EQ(place_one(kRoomGiB, 50), "soft:0");  // of equal ones the first
+  others_.push_back(tenant("a", kRoomGiB, 50, "soft:1"));
+  EXPECT_EQ(place_one(kRoomGiB, 30), "soft:1");
+  EXPECT_EQ(place_one(kRoomGiB, 60), "soft:0");
+  EXPECT_FALSE(parse_placement("tight").ok());
+}
+
+TEST_F(PlacementTest, ADrainedDeviceTakesNone) {
+  first_.drained = true;
+  EXPECT_EQ(place_one(kRoomGiB, 5), "soft:1");
+  second_.drained = true;
+  EXPECT_NE(place_one(kRoomGiB, 5).find("soft:1: it is drained (`vgpuctl undrain soft:1`)"), std::string::npos);
+  EXPECT_EQ(status_.code(), ENODEV);
 }
 
 TEST_F(PlacementTest, ALostDeviceTakesNone) {
