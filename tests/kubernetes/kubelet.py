@@ -1,8 +1,10 @@
 """A stand-in for the kubelet's device manager: it keeps to what the kubelet does, and refuses what it would refuse."""
 import concurrent.futures
+import json
 import pathlib
 import threading
 import time
+from collections.abc import Callable
 
 import grpc
 
@@ -15,7 +17,8 @@ SECONDS = 15
 class Endpoint:
     """What one resource's plugin said."""
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path, told: Callable[[], None]):
+        self._told = told
         self.channel = grpc.insecure_channel(f"unix:{path}")
         self.plugin = client(DEVICE_PLUGIN.service("DevicePlugin"), self.channel)
         self.devices: dict[str, str] = {}  # ID -> health
@@ -29,6 +32,7 @@ class Endpoint:
                 assert all(one.health in ("Healthy", "Unhealthy") for one in answer.devices)
                 self.devices = {one.ID: one.health for one in answer.devices}
                 self.updates += 1
+                self._told()
         except grpc.RpcError:
             self.devices = dict.fromkeys(self.devices, "Unhealthy")  # as the kubelet takes a stream's end
 
@@ -49,10 +53,20 @@ class Kubelet:
         self.registered: list[str] = []
         self.pods: dict[str, dict[str, list[str]]] = {}  # name -> resource -> IDs
         self._servers: list = []
+        self._remembered: dict[str, dict[str, list[str]]] = {}  # of pods, as it writes them down
+        self.reaches_api_server = True  # else it knows of no pods
+
+    def _write(self) -> None:
+        """Only when devices change or are allocated."""
+        entries = [{"PodUID": pod, "ContainerName": "main", "ResourceName": resource, "DeviceIDs": {"-1": ids}}
+                   for pod, has in self._remembered.items() for resource, ids in has.items()]
+        path = self.folder / "device-plugins/kubelet_internal_checkpoint"
+        path.with_suffix(".new").write_text(json.dumps({"Data": {"PodDeviceEntries": entries or None}, "Checksum": 1}))
+        path.with_suffix(".new").rename(path)
 
     def start(self) -> None:
-        """It removes whatever lies in the plugins' folder."""
-        for path in (self.folder / "device-plugins").iterdir():
+        """It removes the plugins' sockets."""
+        for path in (self.folder / "device-plugins").glob("*.sock"):
             path.unlink()
         for name, service in (("device-plugins/kubelet.sock", DEVICE_PLUGIN.service("Registration")),
                               ("pod-resources/kubelet.sock", POD_RESOURCES.service("PodResourcesLister"))):
@@ -78,11 +92,15 @@ class Kubelet:
         self.registered.append(request.resource_name)
         if old := self.endpoints.pop(request.resource_name, None):
             old.close()
-        self.endpoints[request.resource_name] = Endpoint(self.folder / "device-plugins" / request.endpoint)
+        self.endpoints[request.resource_name] = Endpoint(
+            self.folder / "device-plugins" / request.endpoint, self._write)
         return DEVICE_PLUGIN.Empty()
 
     def List(self, request, context):  # noqa: N802
         answer = POD_RESOURCES.ListPodResourcesResponse()
+        if not self.reaches_api_server:
+            return answer
+        self._remembered = dict(self.pods)
         for name, has in list(self.pods.items()):
             pod = answer.pod_resources.add(name=name, namespace="default")
             container = pod.containers.add(name="main")
@@ -101,6 +119,8 @@ class Kubelet:
             DEVICE_PLUGIN.ContainerAllocateRequest(devices_ids=ids)]), timeout=60)
         [container] = answer.container_responses
         self.pods[pod] = {resource: ids}
+        self._remembered = dict(self.pods)
+        self._write()
         return container
 
     def await_devices(self, count: int, resource: str = "bandsaw.dev/small") -> Endpoint:

@@ -115,6 +115,31 @@ def test_a_restarted_kubelet_knows_it_again(node, kubelet):
     assert node.vgpus() == ["k8s-small-0"]
 
 
+def test_a_restarted_kubelet_without_an_api_server_lists_no_pods(node, kubelet):
+    """What it has written down is kept; when it knows its pods again, what they have left is given back."""
+    kubelet.admit("one")
+    kubelet.admit("gone")
+    kubelet.stop()
+    kubelet.reaches_api_server = False
+    kubelet.start()
+    kubelet.await_devices(4)
+    time.sleep(6)
+    assert node.vgpus() == ["k8s-small-0", "k8s-small-1"]
+    del kubelet.pods["gone"]
+    kubelet.reaches_api_server = True
+    wait_until(lambda: node.vgpus() == ["k8s-small-0"], 15, "the end of the virtual GPU of the pod that is gone")
+
+
+def test_a_strange_checkpoint_is_said_and_nothing_is_given_back(node, kubelet):
+    kubelet.admit("one")
+    path = node.kubelet / "device-plugins/kubelet_internal_checkpoint"
+    path.write_text("[]")
+    kubelet.pods.clear()
+    time.sleep(4)
+    assert node.vgpus() == ["k8s-small-0"] and "kubelet_internal_checkpoint is not as expected" in node.log.read_text()
+    path.unlink()
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_restarted_plugin_keeps_what_pods_have(node, kubelet, how):
     kubelet.admit("one")

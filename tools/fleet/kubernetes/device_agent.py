@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from fleet.kubernetes import checkpoint
 from fleet.kubernetes.apis import DEVICE_PLUGIN, POD_RESOURCES
 from fleet.kubernetes.device_plugin import Plugin
 from fleet.kubernetes.messages import client, serve
@@ -94,18 +95,18 @@ class Agent:
                 LOG.info("the kubelet knows %s", endpoint.plugin.resource)
         self._met = found
 
-    def _held(self) -> dict[str, set[str]]:
+    def _listed(self) -> dict[str, set[str]]:
         """IDs that pods have, by resource."""
-        held: dict[str, set[str]] = {plugin.resource: set() for plugin in self._plugins}
+        listed: dict[str, set[str]] = {plugin.resource: set() for plugin in self._plugins}
         with grpc.insecure_channel(f"unix:{self._pods}") as channel:
             lister = client(POD_RESOURCES.service("PodResourcesLister"), channel)
             answer = lister.List(POD_RESOURCES.ListPodResourcesRequest(), timeout=CALL_SECONDS)
         for pod in answer.pod_resources:
             for container in pod.containers:
                 for device in container.devices:
-                    if device.resource_name in held:
-                        held[device.resource_name] |= set(device.device_ids)
-        return held
+                    if device.resource_name in listed:
+                        listed[device.resource_name] |= set(device.device_ids)
+        return listed
 
     def _look(self) -> None:
         try:
@@ -117,9 +118,9 @@ class Agent:
             return
         for plugin in self._plugins:
             plugin.look(names, devices)
-        held = self._held()
+        listed, written = self._listed(), checkpoint.read(self._folder)
         for plugin in self._plugins:
-            plugin.give_back(held[plugin.resource], names)
+            plugin.give_back(listed[plugin.resource], written.get(plugin.resource, set()), names)
         self._wrong("")
 
     def turn(self) -> None:
@@ -130,7 +131,7 @@ class Agent:
             except grpc.RpcError as error:
                 self._met = None if step == self._register else self._met
                 self._wrong(f"the kubelet does not answer: {error.details() if hasattr(error, 'details') else error}")
-            except (Refused, Away, OSError) as error:
+            except (Refused, Away, OSError, checkpoint.Strange) as error:
                 self._wrong(str(error))
 
     def run(self) -> None:

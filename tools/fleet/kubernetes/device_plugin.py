@@ -28,6 +28,8 @@ class Plugin:
         self._changed = threading.Condition()
         self._devices: dict[str, bool] = {}  # guarded by _changed: ID -> healthy
         self._absent: dict[str, float] = {}  # guarded by _making: virtual GPU that no pod has -> since when
+        self._round = 0  # guarded by _changed: counts up to tell the same again
+        self._told_again = 0.0
         self._ended = False  # guarded by _changed
 
     def vgpu(self, device: str) -> str:
@@ -63,37 +65,51 @@ class Plugin:
             self._ended = True
             self._changed.notify_all()
 
-    def give_back(self, held: set[str], names: list[str]) -> None:
-        """Removes those of `names` that are of no device in `held` (IDs that pods have) for `keep_seconds` now."""
+    def give_back(self, listed: set[str], written: set[str], names: list[str]) -> None:
+        """Removes those of `names` that for `keep_seconds` now are of no device in `listed` (IDs that pods have), unless
+        the kubelet has it `written` down: one that has just begun lists no pods before it has reached the API server."""
         now = time.monotonic()
         with self._making:
-            idle = [name for name in names if self._is_mine(name) and name.removeprefix(PREFIX) not in held]
+            idle = [name for name in names if self._is_mine(name) and name.removeprefix(PREFIX) not in listed]
             self._absent = {name: self._absent.get(name, now) for name in idle}
             for name in idle:
                 if now - self._absent[name] < self._settings.keep_seconds:
+                    continue
+                if name.removeprefix(PREFIX) in written:
+                    self._have_written(now)
                     continue
                 LOG.info("%s is given back: its pod is gone", name)
                 self._vgpud.remove(name)
                 cdi.remove(self._settings.pods.cdi_folder, name)
                 del self._absent[name]
 
+    def _have_written(self, now: float) -> None:
+        """A kubelet forgets what ended pods had, but writes that down only when something else happens: its devices are
+        told again."""
+        if now - self._told_again < self._settings.keep_seconds:
+            return
+        self._told_again = now
+        with self._changed:
+            self._round += 1
+            self._changed.notify_all()
+
     def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
         return DEVICE_PLUGIN.DevicePluginOptions()
 
     def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
-        told = None
+        told: tuple[int, dict[str, bool]] | None = None
         while context.is_active():
             with self._changed:
-                if not self._ended and told == self._devices:
+                if not self._ended and told == (self._round, self._devices):
                     self._changed.wait(STREAM_SECONDS)
                 if self._ended:
                     return
-                if told == self._devices:
+                if told == (self._round, self._devices):
                     continue
-                told = dict(self._devices)
+                told = self._round, dict(self._devices)
             yield DEVICE_PLUGIN.ListAndWatchResponse(devices=[
                 DEVICE_PLUGIN.Device(ID=one, health="Healthy" if healthy else "Unhealthy")
-                for one, healthy in told.items()])
+                for one, healthy in told[1].items()])
 
     def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "all devices of a resource are alike")
