@@ -13,7 +13,7 @@ namespace bandsaw::soft {
 
 namespace {
 
-// Blocks of one launch that a worker keeps in flight while they spin; cooperative launches know no limit.
+// Blocks of one launch that a worker keeps in flight at least while they spin; cooperative launches know no limit.
 constexpr uint32_t kBlocksInFlight = 64;
 constexpr uint64_t kBatchMax = 32;
 
@@ -98,7 +98,9 @@ std::unique_ptr<Share> KernelJob::share(Worker& worker) { return std::make_uniqu
 void KernelJob::finished() { finished_(error_); }
 
 BlockRunner::BlockRunner(KernelJob& job, Worker& worker)
-    : job_(job), worker_(worker), limit_(job.plan().cooperative ? UINT32_MAX : kBlocksInFlight) {
+    : job_(job),
+      worker_(worker),
+      limit_(job.plan().cooperative ? UINT32_MAX : std::max(kBlocksInFlight, job.plan().waiting_blocks)) {
   // Many small blocks: fewer trips to the shared counter, but every worker still gets many batches.
   if (!job.plan().cooperative) batch_ = std::clamp<uint64_t>(job.total() / 4096, 1, kBatchMax);
 }

@@ -49,6 +49,7 @@ struct LaunchPlan {
   std::shared_ptr<void> workspace;  // gives that back
   uint32_t sms = 1;
   uint32_t workers = 0;               // that may be in it at a time; 0: all
+  uint32_t waiting_blocks = 0;        // that a worker keeps in flight at most if they spin
   std::vector<std::byte> parameters;  // its first byte is aligned to 16 by the allocator
   LaunchServices* services = nullptr;
   // For kernels that launch kernels: by whom, in what, and how many launches deep this one is. `code` is a LoadedImage.

@@ -120,6 +120,10 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->priority = launch.priority;
   plan->window_base = config_.window_base;
   plan->sms = sms_;
+  // Programs may rely on it that as many blocks as fit on all SMs are there together. Twice a worker's part of them:
+  // workers take blocks as they come.
+  const uint64_t resident = uint64_t{sms_} * blocks_per_sm(code, plan->shape->threads, launch.shared_bytes);
+  plan->waiting_blocks = static_cast<uint32_t>(2 * resident / static_cast<uint64_t>(threads_) + 1);
   plan->services = context.get();
   plan->device = this;
   plan->context = context;

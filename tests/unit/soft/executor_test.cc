@@ -163,6 +163,32 @@ TEST_F(SoftDeviceTest, CooperativeGrid) {
   EXPECT_EQ(device->launch(legacy, wide), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
+// As programs write it themselves: they launch as many blocks as the device says it holds.
+void own_grid_barrier(WarpState* warp) {
+  auto& count = *reinterpret_cast<uint32_t*>(parameter<uint64_t>(warp, 0));
+  std::atomic_ref<uint32_t> arrived(count);
+  ++arrived;
+  while (arrived.load() < warp->nctaid[0]) {
+    if (__atomic_load_n(warp->cancelled, __ATOMIC_RELAXED)) bandsaw_cancelled(warp);
+    bandsaw_yield(warp);
+  }
+}
+
+TEST_F(SoftDeviceTest, AsManyBlocksAsFitMayWaitForEachOther) {
+  Code code;
+  code.kernel = load(fake_kernel("own_grid_barrier", own_grid_barrier, 8));
+  vgpu_device_info info{};
+  device->info(&info);
+  uint32_t blocks = 0;
+  ASSERT_EQ(device->occupancy(code, 32, 0, &blocks), CUDA_SUCCESS);
+  const auto all = blocks * static_cast<uint32_t>(info.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+  const uint64_t count = alloc(4);
+  *reinterpret_cast<uint32_t*>(count) = 0;
+  ASSERT_EQ(launch(legacy, code.kernel, all, 32, count), CUDA_SUCCESS);
+  ASSERT_EQ(sync(), CUDA_SUCCESS);
+  EXPECT_EQ(*reinterpret_cast<uint32_t*>(count), all);
+}
+
 // Block b waits for block b - 1, and in each block warp 0 waits for warp 1.
 void chained(WarpState* warp) {
   auto* flags = reinterpret_cast<uint32_t*>(parameter<uint64_t>(warp, 0));

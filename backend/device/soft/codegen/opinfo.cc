@@ -1,5 +1,6 @@
 #include "backend/device/soft/codegen/opinfo.h"
 
+#include <algorithm>
 #include <set>
 
 namespace bandsaw::soft {
@@ -65,7 +66,12 @@ OpInfo op_info(const Op& op, bool entry) {
 
 bool may_spin(const Op& op) {
   const auto& in = *op.in;
-  if (in.opcode == "atom" || in.opcode == "nanosleep" || in.opcode == "call") return true;
+  if (in.opcode == "atom" || in.opcode == "nanosleep") return true;
+  // A failed assertion ends the kernel: the way on past it has waited for nothing.
+  if (in.opcode == "call") {
+    return std::none_of(op.args.begin(), op.args.end(),
+                        [](const Arg& arg) { return arg.kind == ArgKind::kFunction && arg.name == "__assertfail"; });
+  }
   if (in.opcode == "mbarrier" && (in.has("test_wait") || in.has("try_wait"))) return true;
   if (in.opcode == "ld") {
     for (auto m : {"volatile", "relaxed", "acquire", "mmio", "cv", "cg"})
