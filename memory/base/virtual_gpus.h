@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -22,9 +23,26 @@ struct VirtualGpuPath {
 
 namespace detail {
 
+// All whose socket is in the folder, by name: a container has only its own there. None: a path that says where they
+// were looked for.
+inline std::vector<VirtualGpuPath> all_virtual_gpus(const std::string& folder) {
+  std::vector<VirtualGpuPath> found;
+  if (DIR* const entries = opendir(folder.c_str())) {
+    while (const dirent* entry = readdir(entries)) {
+      const std::string path = folder + "/" + entry->d_name + "/direct.sock";
+      if (access(path.c_str(), F_OK) == 0) found.push_back({path, true});
+    }
+    closedir(entries);
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  if (found.empty()) found.push_back({folder + "/*/direct.sock", true});
+  return found;
+}
+
 inline std::vector<VirtualGpuPath> named_virtual_gpus(std::string_view names) {
   const char* const run = std::getenv("BANDSAW_RUN");
   const std::string folder = run && *run ? run : "/run/bandsaw";
+  if (names == "*") return all_virtual_gpus(folder);
   std::vector<VirtualGpuPath> found;
   while (!names.empty()) {
     const size_t end = std::min(names.find(','), names.size());
@@ -59,8 +77,8 @@ inline std::vector<VirtualGpuPath> virtual_gpu_files() {
 
 }  // namespace detail
 
-// In the order in which programs number them: as BANDSAW_VGPU lists them (direct mode), else as the device files are
-// numbered. Empty: there is none.
+// In the order in which programs number them: as BANDSAW_VGPU lists them (direct mode; *: all), else as the device
+// files are numbered. Empty: there is none.
 inline std::vector<VirtualGpuPath> find_virtual_gpus() {
   const char* const names = std::getenv("BANDSAW_VGPU");
   return names && *names ? detail::named_virtual_gpus(names) : detail::virtual_gpu_files();

@@ -146,6 +146,18 @@ def test_a_claim_is_a_virtual_gpu_and_a_cdi_device(node, kubelet, claim):
     assert node.daemon.control.need("GET", f"/v1/vgpus/dra-{uid}-0")["live"]["pid"] == view["live"]["pid"]
 
 
+def test_a_container_may_have_several(node, kubelet, claim):
+    """Each is a CDI device of its own, for containers that name one request."""
+    name, uid = claim(_result("one"), _result("two"))
+    devices = kubelet.prepare((name, uid))[uid].devices
+    assert [list(one.request_names) for one in devices] == [["one"], ["two"]]
+    both = [word for one in devices for word in one.cdi_device_ids]
+    count = Program(REPO / "tests/kubernetes/count_devices.cu").compile()
+    done = run_in_container(node, ",".join(both), count)
+    assert done.stdout.split() == ["2"], done.stdout
+    assert run_in_container(node, both[1], count).stdout.split() == ["1"]
+
+
 def test_each_claim_of_a_call_has_an_answer_of_its_own(node, kubelet, claim):
     good, huge = claim(), claim(_result(memory="2Gi"))
     answers = kubelet.prepare(good, huge, ("nothing", "no-such-claim"))

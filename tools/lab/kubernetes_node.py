@@ -13,7 +13,7 @@ from lab.shell import Failure, run, step
 
 PACKAGES = "python3-grpcio python3-protobuf python3-yaml podman crun".split()
 PROGRAM = REPO / "tools/fleet/kubernetes/bandsaw-kubernetes"
-LIBRARIES = BUILD / "guest-driver/libcuda"
+LIBRARIES = (BUILD / "guest-driver/libcuda").resolve()
 # Stubs of the kubelet's interfaces and models of its objects that others have written.
 PYPI = ["kubernetes-pydra==0.1.0", "kubernetes==37.0.2", "grpcio==1.85.1", "protobuf==7.36.2"]
 
@@ -123,9 +123,11 @@ cdi_folder = "{self.cdi}"
 # limits that it may set.
 CONTAINER = """set -e
 cdi=$1; devices=$(echo "$2" | sed 's/^/--device /; s/,/ --device /g'); root=/tmp/container; shift 2
+mount -t tmpfs tmpfs /tmp
 mkdir -p $root/proc $root/sys $root/dev $root/tmp $root/run /var/run/cdi
 cp "$cdi"/*.json /var/run/cdi
-for file in /bin/sh /usr/bin/env "$1"; do
+for file in /bin/sh /usr/bin/env "$@"; do
+  [ -x "$file" ] || continue
   cp --parents "$file" $root
   for library in $(ldd "$file" | grep -o '/[^ ]*'); do cp --parents -n "$library" $root; done
 done

@@ -21,12 +21,13 @@ def mounts(names: list[str], pods: Pods, run: str) -> list[tuple[str, str, bool]
     return [(pods.libraries, pods.inside, True), *sockets]
 
 
-def device(name: str, names: list[str], pods: Pods, run: str) -> dict:
-    """A CDI device that brings these virtual GPUs."""
+def device(name: str, names: list[str], pods: Pods, run: str, chosen: str = "") -> dict:
+    """A CDI device that brings these virtual GPUs. `chosen`: of BANDSAW_VGPU, in place of their names; with "*" a
+    container may have several such devices, whose variables would else hide each other."""
     bound = [{"hostPath": host, "containerPath": inside,
               "options": ["bind", "nosuid", "nodev", *(["ro"] if read_only else [])]}
              for host, inside, read_only in mounts(names, pods, run)]
-    env = [f"{key}={value}" for key, value in variables(names, pods).items()]
+    env = [f"{key}={value}" for key, value in variables([chosen] if chosen else names, pods).items()]
     return {"name": name, "containerEdits": {"env": env, "mounts": bound}}
 
 

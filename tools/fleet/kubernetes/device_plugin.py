@@ -66,8 +66,9 @@ class Plugin:
             self._changed.notify_all()
 
     def give_back(self, listed: set[str], written: set[str], names: list[str]) -> None:
-        """Removes those of `names` that for `keep_seconds` now are of no device in `listed` (IDs that pods have), unless
-        the kubelet has it `written` down: one that has just begun lists no pods before it has reached the API server."""
+        """Removes those of `names` that for `keep_seconds` now are of no device in `listed` (IDs that pods have), but
+        not what the kubelet has `written` down: one that has just begun lists no pods until it reaches the API server.
+        """
         now = time.monotonic()
         with self._making:
             idle = [name for name in names if self._is_mine(name) and name.removeprefix(PREFIX) not in listed]

@@ -59,7 +59,7 @@ class Driver:
             self._undo(claim.uid)
             raise
         cdi.write(self._settings.pods.cdi_folder, self._file(claim.uid), [
-            cdi.device(part.name, [part.name], self._settings.pods, self._settings.run) for part in found])
+            cdi.device(part.name, [part.name], self._settings.pods, self._settings.run, "*") for part in found])
         return [self._device(part) for part in found]
 
     def _make(self, parts: list[claims.Part]) -> None:
