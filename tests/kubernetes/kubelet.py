@@ -54,6 +54,7 @@ class Kubelet:
         self.pods: dict[str, dict[str, list[str]]] = {}  # name -> resource -> IDs
         self._servers: list = []
         self._remembered: dict[str, dict[str, list[str]]] = {}  # of pods, as it writes them down
+        self._writing = threading.Lock()
         self.reaches_api_server = True  # else it knows of no pods
 
     def _write(self) -> None:
@@ -61,8 +62,9 @@ class Kubelet:
         entries = [{"PodUID": pod, "ContainerName": "main", "ResourceName": resource, "DeviceIDs": {"-1": ids}}
                    for pod, has in self._remembered.items() for resource, ids in has.items()]
         path = self.folder / "device-plugins/kubelet_internal_checkpoint"
-        path.with_suffix(".new").write_text(json.dumps({"Data": {"PodDeviceEntries": entries or None}, "Checksum": 1}))
-        path.with_suffix(".new").rename(path)
+        with self._writing:
+            path.with_suffix(".new").write_text(json.dumps({"Data": {"PodDeviceEntries": entries or None}, "Checksum": 1}))
+            path.with_suffix(".new").rename(path)
 
     def start(self) -> None:
         """It removes the plugins' sockets."""
