@@ -63,7 +63,8 @@ class Kubelet:
                    for pod, has in self._remembered.items() for resource, ids in has.items()]
         path = self.folder / "device-plugins/kubelet_internal_checkpoint"
         with self._writing:
-            path.with_suffix(".new").write_text(json.dumps({"Data": {"PodDeviceEntries": entries or None}, "Checksum": 1}))
+            text = json.dumps({"Data": {"PodDeviceEntries": entries or None}, "Checksum": 1})
+            path.with_suffix(".new").write_text(text)
             path.with_suffix(".new").rename(path)
 
     def start(self) -> None:
