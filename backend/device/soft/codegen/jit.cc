@@ -40,9 +40,17 @@ void initialise_once() {
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    const auto set = [](const char* option) {
+      const char* arguments[] = {"compiler", option};
+      const llvm::StringRef name = llvm::StringRef(option + 1).split('=').first;
+      if (llvm::cl::getRegisteredOptions().contains(name)) llvm::cl::ParseCommandLineOptions(2, arguments);
+    };
     // Takes longer than all the rest for code with many masks, and finds little in it.
-    const char* arguments[] = {"compiler", "-disable-x86-domain-reassignment"};
-    if (llvm::cl::getRegisteredOptions().contains(arguments[1] + 1)) llvm::cl::ParseCommandLineOptions(2, arguments);
+    set("-disable-x86-domain-reassignment");
+    // Registers that live through thousands of blocks are merged less often, which took most of the time for the sorts of
+    // CUB; those of short kernels are merged as always.
+    set("-large-interval-size-threshold=50");
+    set("-large-interval-freq-threshold=32");
   });
 }
 
