@@ -67,7 +67,7 @@ def _build(root: pathlib.Path, release: str, compile_anew: bool, text: str) -> N
 
 def _digests(folder: pathlib.Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-            for pattern in SAME for file in sorted(folder.glob("bandsaw*" + pattern))}
+            for pattern in SAME for file in sorted(folder.glob("bandsaw" + pattern))}
 
 
 def _collect(root: pathlib.Path, release: str) -> None:
