@@ -80,8 +80,7 @@ int nvmlEventSetWait_v2(void* set, struct event* event, unsigned milliseconds) {
       event->type = 8;
       const int read = fscanf(file, "%llu", &event->data);
       fclose(file);
-      unlink(path);
-      if (read == 1) return 0;
+      if (read == 1) return unlink(path); /* else it is still being written */
     }
     usleep(20000);
   }

@@ -47,8 +47,8 @@ void initialise_once() {
     };
     // Takes longer than all the rest for code with many masks, and finds little in it.
     set("-disable-x86-domain-reassignment");
-    // Registers that live through thousands of blocks are merged less often, which took most of the time for the sorts of
-    // CUB; those of short kernels are merged as always.
+    // Registers that live through thousands of blocks are merged less often, which took most of the time for the sorts
+    // of CUB; those of short kernels are merged as always.
     set("-large-interval-size-threshold=50");
     set("-large-interval-freq-threshold=32");
   });
