@@ -41,6 +41,11 @@ inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
 inline constexpr uint64_t kHostMemoryMin = uint64_t{256} << 20;
 // What moving chunks takes of host memory beside what lies there.
 inline constexpr uint64_t kSwapSlack = uint64_t{64} << 20;
+// Shared segments are as large as devices make memory: in multiples of this.
+inline constexpr uint64_t kSegmentUnit = uint64_t{2} << 20;
+constexpr uint64_t segment_bytes(uint64_t wanted) { return (wanted + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit; }
+// Hours for which vgpud keeps what a virtual GPU used.
+inline constexpr int64_t kHistoryHours = 31 * 24;
 inline constexpr int32_t kPriorityMin = -100, kPriorityMax = 100;
 
 // The least latency bounds that a GPU can keep, in microseconds, by how the virtual GPU shares it. Measured on an H200

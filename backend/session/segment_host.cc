@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/control/paths.h"
+#include "backend/control/vgpu_spec.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -15,8 +16,6 @@ using segment::Access;
 using segment::Refusal;
 
 namespace {
-
-constexpr uint64_t kUnit = 2 << 20;  // what devices make memory in multiples of
 
 int errno_of(Refusal refusal) {
   switch (refusal) {
@@ -73,7 +72,6 @@ void SegmentHost::made(uint64_t segment, Result<SegmentMemory> memory) {
     log::error("no memory of {} bytes for a shared segment: {}", held.bytes, held.error);
   }
   const int error = memory.status().code();
-  segment::Changes changes;
   for (const Waiting& waiting : std::exchange(held.waiting, {})) {
     if (!book_.is_attached(waiting.attachment.number)) {
       waiting.answer(ENOENT, {});  // its rights are gone
@@ -112,9 +110,9 @@ int SegmentHost::get(const std::string& name, uint64_t bytes, bool create, bool 
   if (spec && create && exclusive) return EEXIST;
   if (!spec) {
     if (!create || user.vgpu != index_) return ENOENT;
-    if (!valid_name(name) || bytes == 0 || bytes > INT64_MAX - kUnit) return EINVAL;
+    if (!valid_name(name) || bytes == 0 || bytes > INT64_MAX - kSegmentUnit) return EINVAL;
     Held held;
-    held.bytes = (bytes + kUnit - 1) / kUnit * kUnit;
+    held.bytes = segment_bytes(bytes);
     if (!charge(&held)) return ENOMEM;
     const Refusal refusal = book_.make(name, held.bytes, user, &spec);
     if (refusal != Refusal::kNone) {

@@ -8,15 +8,17 @@
 #include <set>
 #include <vector>
 
+#include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
 #include "memory/base/log.h"
+#include "memory/base/replace_file.h"
 
 namespace bandsaw {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kHour = 3600, kKept = 31 * 24 * kHour;
+constexpr int64_t kHour = 3600, kKept = kHistoryHours * kHour;
 constexpr size_t kHoursMost = 20'000;  // of all virtual GPUs; the oldest go first
 constexpr double kLongestStep = 120;   // seconds; longer ones are a machine that slept
 constexpr int kVersion = 1;
@@ -177,12 +179,8 @@ Status History::save(int64_t now_s) {
     seen[name] = {
         {"session", one.session}, {"compute_ns", one.compute_ns}, {"copy_ns", one.copy_ns}, {"launches", one.launches}};
   }
-  const std::string temporary = path() + ".new";
-  std::ofstream file(temporary, std::ios::trunc);
-  file << json_text({{"version", kVersion}, {"hours", std::move(hours)}, {"seen", std::move(seen)}}) << '\n';
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path().c_str()) < 0) return Status::system("cannot write {}", path());
-  return {};
+  return replace_file(
+      path(), json_text({{"version", kVersion}, {"hours", std::move(hours)}, {"seen", std::move(seen)}}) + "\n");
 }
 
 }  // namespace bandsaw

@@ -1,6 +1,5 @@
 #include "backend/vgpud/registry.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,44 +13,12 @@
 #include "backend/vgpud/api/share_limits.h"
 #include "memory/base/json.h"
 #include "memory/base/log.h"
-#include "memory/base/unique_fd.h"
+#include "memory/base/replace_file.h"
 
 namespace bandsaw {
 namespace {
 
 constexpr int kVersion = 1;
-
-Status write_all(int fd, const std::string& text, const std::string& path) {
-  for (size_t written = 0; written < text.size();) {
-    const ssize_t count = ::write(fd, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Status::system("cannot write {}", path);
-    written += static_cast<size_t>(count);
-  }
-  return {};
-}
-
-Status write_synced(const std::string& path, const std::string& text) {
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file) return Status::system("cannot make {}", path);
-  if (Status status = write_all(file.get(), text, path); !status.ok()) return status;
-  if (::fsync(file.get()) < 0) return Status::system("cannot sync {}", path);
-  return {};
-}
-
-// Writes `text` so that `path` holds either all of it or what it held before.
-Status replace_file(const std::string& directory, const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  Status status = write_synced(temporary, text);
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) < 0) status = Status::system("cannot replace {}", path);
-  if (!status.ok()) {
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  UniqueFd folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || ::fsync(folder.get()) < 0) return Status::system("cannot sync {}", directory);
-  return {};
-}
 
 Status check_stored(const VgpuSpec& spec, const std::vector<VgpuSpec>& before, const std::string& path) {
   if (!valid_name(spec.name)) return Status::error(EINVAL, "{}: '{}' is not a name", path, spec.name);
@@ -198,15 +165,15 @@ Status Registry::commit(Content changed) {
   if (mode.chosen) file["planning"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
   for (const SegmentSpec& segment : changed.segments) file["segments"].push_back(to_json(segment));
   if (!changed.drained.empty()) file["drained"] = changed.drained;
-  Status status = replace_file(directory_, path(), json_text(file, 2) + "\n");
+  Status status = replace_file(path(), json_text(file, 2) + "\n");
   if (status.ok()) content_ = std::move(changed);
   return status;
 }
 
-const VgpuSpec* Registry::find(const std::string& name) const {
+std::optional<VgpuSpec> Registry::find(const std::string& name) const {
   const auto found =
       std::find_if(content_.specs.begin(), content_.specs.end(), [&](const VgpuSpec& s) { return s.name == name; });
-  return found == content_.specs.end() ? nullptr : &*found;
+  return found == content_.specs.end() ? std::nullopt : std::optional(*found);
 }
 
 std::vector<std::string> Registry::names() const {
@@ -283,10 +250,10 @@ Status Registry::load_segments(const nlohmann::json& file) {
   return {};
 }
 
-const SegmentSpec* Registry::find_segment(const std::string& name) const {
+std::optional<SegmentSpec> Registry::find_segment(const std::string& name) const {
   const auto found = std::find_if(content_.segments.begin(), content_.segments.end(),
                                   [&](const SegmentSpec& s) { return s.name == name; });
-  return found == content_.segments.end() ? nullptr : &*found;
+  return found == content_.segments.end() ? std::nullopt : std::optional(*found);
 }
 
 Status Registry::put_segment(const SegmentSpec& segment) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -25,7 +26,7 @@ class Registry {
   static Result<Registry> open(const std::string& directory);
 
   const std::vector<VgpuSpec>& all() const { return content_.specs; }
-  const VgpuSpec* find(const std::string& name) const;
+  std::optional<VgpuSpec> find(const std::string& name) const;  // a copy: each change replaces what is stored
   std::vector<std::string> names() const;
   uint32_t free_index() const;
 
@@ -39,7 +40,7 @@ class Registry {
   Status remove(const std::string& name);
 
   const std::vector<SegmentSpec>& segments() const { return content_.segments; }
-  const SegmentSpec* find_segment(const std::string& name) const;
+  std::optional<SegmentSpec> find_segment(const std::string& name) const;
   Status put_segment(const SegmentSpec& segment);  // as put()
   Status remove_segment(const std::string& name);
 

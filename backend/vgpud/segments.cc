@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/control/paths.h"
+#include "memory/base/json.h"
 
 namespace bandsaw {
 
@@ -17,11 +18,6 @@ const char* access_text(bool writes) { return writes ? "write" : "read"; }
 const VgpuSpec* find_vgpu(std::span<const VgpuSpec> vgpus, const std::string& name) {
   const auto found = std::find_if(vgpus.begin(), vgpus.end(), [&](const VgpuSpec& one) { return one.name == name; });
   return found == vgpus.end() ? nullptr : &*found;
-}
-
-std::string text_in(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 }  // namespace
@@ -51,8 +47,7 @@ Result<SegmentSpec> segment_from_json(const json& object) {
   }
   made.bytes = bytes->get<uint64_t>();
   for (const json& grant : *grants) {
-    const std::string vgpu = grant.is_object() ? text_in(grant, "vgpu") : "";
-    const std::string access = grant.is_object() ? text_in(grant, "access") : "";
+    const std::string vgpu = text_in(grant, "vgpu"), access = text_in(grant, "access");
     if (!valid_name(vgpu) || (access != "read" && access != "write")) {
       return Status::error(EINVAL, "a grant of the shared segment '{}' is none", made.name);
     }

@@ -22,7 +22,6 @@ struct SegmentSpec {
   std::map<std::string, bool> grants{};  // other virtual GPUs by name; true: may write
 };
 
-inline constexpr uint64_t kSegmentUnit = uint64_t{2} << 20;
 inline constexpr size_t kSegmentsMost = 256;  // of a host
 inline constexpr size_t kGrantsMost = 64;     // of a segment
 

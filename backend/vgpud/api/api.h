@@ -80,7 +80,7 @@ class Api {
   void grant_segment(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
   void revoke_segment(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
   // Null: there is none of the path's name, which is refused.
-  const SegmentSpec* segment_of(const HttpRequest& request, const Answer& answer) const;
+  std::optional<SegmentSpec> segment_of(const HttpRequest& request, const Answer& answer) const;
   uint64_t next_segment_id() const;
 
   void report(const HttpRequest& request, const Answer& answer);

@@ -15,7 +15,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::string_view kHours = "hours=";
-constexpr int64_t kHoursMost = 31 * 24, kHoursUsual = 24, kHour = 3600;
+constexpr int64_t kHoursUsual = 24, kHour = 3600;
 
 // 0: the query says nothing that is understood.
 int64_t hours_of(std::string_view query) {
@@ -24,7 +24,7 @@ int64_t hours_of(std::string_view query) {
   query.remove_prefix(kHours.size());
   int64_t hours = 0;
   const auto [end, code] = std::from_chars(query.data(), query.data() + query.size(), hours);
-  return code == std::errc() && end == query.data() + query.size() && hours <= kHoursMost ? hours : 0;
+  return code == std::errc() && end == query.data() + query.size() && hours <= kHistoryHours ? hours : 0;
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void Api::report(const HttpRequest& request, const Answer& answer) {
   const int64_t hours = hours_of(request.query);
   if (hours <= 0) {
     return refuse(answer, 400, fmt::format("'{}' is not hours=N", request.query.substr(0, 80)),
-                  fmt::format("N is 1 to {}", kHoursMost));
+                  fmt::format("N is 1 to {}", kHistoryHours));
   }
   const std::string name = request.path[2];
   const auto finish = [this, name, hours, answer] {
@@ -53,7 +53,7 @@ void Api::report(const HttpRequest& request, const Answer& answer) {
     if (!found.is_object() || (found["hours"].empty() && !registry_->find(name))) return not_found(name, answer);
     api::send(answer, 200, found);
   };
-  const VgpuSpec* spec = registry_->find(name);
+  const std::optional<VgpuSpec> spec = registry_->find(name);
   if (!spec) return finish();
   view(*spec, [this, finish](const json& object) {
     note_use(object);

@@ -128,11 +128,11 @@ HttpServer::Answer Api::audited(const HttpRequest& request, const VgpuSpec& befo
       return gpu ? json_text({{"drained", gpu->device.drained}}) : std::string("nothing");
     }
     if (segment) {
-      const SegmentSpec* const spec = registry_->find_segment(name);
+      const std::optional<SegmentSpec> spec = registry_->find_segment(name);
       return spec ? json_text(to_json(*spec)) : std::string("nothing");
     }
     if (name.empty()) return json_text(scheduler_state());
-    const VgpuSpec* const spec = registry_->find(name);
+    const std::optional<VgpuSpec> spec = registry_->find(name);
     return spec ? json_text(to_json(*spec)) : std::string("nothing");
   };
   return [what, state, from = state(), answer = std::move(answer)](const HttpAnswer& given) {
@@ -159,7 +159,7 @@ void Api::handle(const HttpRequest& request, Answer answer) {
   }
   VgpuSpec vgpu;
   if (request.path.size() > 2 && request.path[0] == "v1" && request.path[1] == "vgpus") {
-    const VgpuSpec* spec = registry_->find(request.path[2]);
+    const std::optional<VgpuSpec> spec = registry_->find(request.path[2]);
     if (!spec) return not_found(request.path[2], answer);
     vgpu = *spec;
   }

@@ -21,12 +21,6 @@ using nlohmann::json;
 
 namespace {
 
-std::string text_of(const json& body, const char* key) {
-  if (!body.is_object()) return "";
-  const auto found = body.find(key);
-  return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 // What a session says of the segment with this id; null: nothing.
 json said_of(const json& live, const std::string& id) {
   if (!live.is_object()) return {};
@@ -61,9 +55,9 @@ uint64_t Api::next_segment_id() const {
   return id;
 }
 
-const SegmentSpec* Api::segment_of(const HttpRequest& request, const Answer& answer) const {
+std::optional<SegmentSpec> Api::segment_of(const HttpRequest& request, const Answer& answer) const {
   const std::string& name = request.path[2];
-  const SegmentSpec* const found = registry_->find_segment(name);
+  const std::optional<SegmentSpec> found = registry_->find_segment(name);
   if (!found) refuse(answer, 404, fmt::format("no shared segment '{}'", name.substr(0, 80)), "`vgpuctl segment list`");
   return found;
 }
@@ -104,19 +98,19 @@ void Api::list_segments(const Answer& answer) {
 
 void Api::create_segment(const json& body, const Answer& answer) {
   SegmentSpec made;
-  made.name = text_of(body, "name");
-  made.vgpu = text_of(body, "vgpu");
+  made.name = text_in(body, "name");
+  made.vgpu = text_in(body, "vgpu");
   if (!valid_name(made.name)) {
     return refuse(answer, 400, fmt::format("'{}' is not a name", made.name.substr(0, 80)), kNameRule);
   }
-  const VgpuSpec* const owner = registry_->find(made.vgpu);
+  const std::optional<VgpuSpec> owner = registry_->find(made.vgpu);
   if (!owner) return not_found(made.vgpu, answer);
   const json size = body.value("size", json());
   if (!size.is_number_unsigned() || size == 0 || size > owner->memory) {
     return refuse(answer, 400, "'size' must be bytes, from 1 to the owner's memory share",
                   fmt::format("'{}' has {}", owner->name, format_size(owner->memory)));
   }
-  made.bytes = (size.get<uint64_t>() + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
+  made.bytes = segment_bytes(size.get<uint64_t>());
   session_manager_->request(owner->name, {{"op", "status"}}, [this, made, answer](const Result<json>& reply) {
     if (!reply.ok()) {
       return refuse(answer, 409, fmt::format("the session of '{}' does not say what it uses", made.vgpu),
@@ -131,7 +125,7 @@ void Api::create_segment(const json& body, const Answer& answer) {
 }
 
 void Api::commit_segment(SegmentSpec made, uint64_t used, uint64_t resident, const Answer& answer) {
-  const VgpuSpec* const owner = registry_->find(made.vgpu);
+  const std::optional<VgpuSpec> owner = registry_->find(made.vgpu);
   if (!owner) return not_found(made.vgpu, answer);
   if (registry_->find_segment(made.name)) {
     return refuse(answer, 409, fmt::format("there is a shared segment '{}'", made.name),
@@ -163,10 +157,10 @@ void Api::keep_segment(const SegmentSpec& segment, const std::string& device, in
 }
 
 void Api::destroy_segment(const HttpRequest& request, const Answer& answer) {
-  const SegmentSpec* const found = segment_of(request, answer);
+  const std::optional<SegmentSpec> found = segment_of(request, answer);
   if (!found) return;
-  const SegmentSpec gone = *found;
-  const VgpuSpec* const owner = registry_->find(gone.vgpu);
+  const SegmentSpec& gone = *found;
+  const std::optional<VgpuSpec> owner = registry_->find(gone.vgpu);
   if (Status status = registry_->remove_segment(gone.name); !status.ok()) return refuse_storage(answer, status);
   if (owner && request.query == "force=1") {
     session_manager_->request(gone.vgpu, {{"op", "segment_end"}, {"id", std::to_string(gone.id)}},
@@ -179,12 +173,12 @@ void Api::destroy_segment(const HttpRequest& request, const Answer& answer) {
 }
 
 void Api::grant_segment(const HttpRequest& request, const json& body, const Answer& answer) {
-  const SegmentSpec* const found = segment_of(request, answer);
+  const std::optional<SegmentSpec> found = segment_of(request, answer);
   if (!found) return;
   SegmentSpec changed = *found;
-  const std::string name = text_of(body, "vgpu"), access = text_of(body, "access");
-  const VgpuSpec* const user = registry_->find(name);
-  const VgpuSpec* const owner = registry_->find(changed.vgpu);
+  const std::string name = text_in(body, "vgpu"), access = text_in(body, "access");
+  const std::optional<VgpuSpec> user = registry_->find(name);
+  const std::optional<VgpuSpec> owner = registry_->find(changed.vgpu);
   if (!user) return not_found(name, answer);
   if (access != "read" && access != "write") {
     return refuse(answer, 400, "'access' must be \"read\" or \"write\"", "\"write\" is reading and writing");
@@ -208,15 +202,15 @@ void Api::grant_segment(const HttpRequest& request, const json& body, const Answ
 }
 
 void Api::revoke_segment(const HttpRequest& request, const json& body, const Answer& answer) {
-  const SegmentSpec* const found = segment_of(request, answer);
+  const std::optional<SegmentSpec> found = segment_of(request, answer);
   if (!found) return;
   SegmentSpec changed = *found;
-  const std::string name = text_of(body, "vgpu");
+  const std::string name = text_in(body, "vgpu");
   if (changed.grants.erase(name) == 0) {
     return refuse(answer, 409, fmt::format("'{}' has no rights to '{}'", name.substr(0, 80), changed.name),
                   "`vgpuctl segment list` shows who has");
   }
-  const VgpuSpec* const owner = registry_->find(changed.vgpu);
+  const std::optional<VgpuSpec> owner = registry_->find(changed.vgpu);
   keep_segment(changed, owner ? owner->device : "", 200, answer);
 }
 

@@ -211,9 +211,10 @@ void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
 }
 
 void Api::commit_change(json body, const std::string& name, const MemoryUse& used, const Answer& answer) {
-  const VgpuSpec* found = registry_->find(name);  // it may have changed or gone while its session was asked
+  // It may have changed or gone while its session was asked.
+  const std::optional<VgpuSpec> found = registry_->find(name);
   if (!found) return not_found(name, answer);
-  const VgpuSpec before = *found;
+  const VgpuSpec& before = *found;
   VgpuSpec changed = before;
   if (refuse_device_settings(body, answer)) return;
   const Gpu* gpu = gpus_->of(before);

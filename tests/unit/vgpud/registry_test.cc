@@ -111,7 +111,7 @@ TEST_F(RegistryTest, IsTheSameAfterARestart) {
   const Registry registry = open();
   EXPECT_EQ(registry.names(), (std::vector<std::string>{"a", "c"}));
   EXPECT_EQ(registry.find("c")->compute, 40u);
-  EXPECT_EQ(registry.find("b"), nullptr);
+  EXPECT_FALSE(registry.find("b"));
   EXPECT_EQ(registry.free_index(), 0u);
   EXPECT_FALSE(std::filesystem::exists(file() + ".new"));
 }
@@ -182,7 +182,7 @@ TEST_F(RegistryTest, KeepsThePolicyThatWasChosen) {
   const Registry registry = open();
   EXPECT_EQ(registry.choice().chosen, (PolicyChoice{"fifo", "sdq"}));
   EXPECT_EQ(registry.choice().configured, (PolicyChoice{"band+", "mrq"}));
-  EXPECT_NE(registry.find("a"), nullptr);
+  EXPECT_TRUE(registry.find("a"));
   for (const char* text : {R"({"version":1,"vgpus":[],"scheduler":3})", R"({"version":1,"vgpus":[],"scheduler":{}})",
                            R"({"version":1,"vgpus":[],"scheduler":{"policy":"best","queues":"mrq","configured":
                                {"policy":"band+","queues":"mrq"}}})"}) {
