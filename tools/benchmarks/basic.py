@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks.results import columns, exit_status, reaches
+from benchmarks.results import columns, exit_status, json_lines, reaches
 from lab import host, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, run_in_guest
@@ -27,13 +27,14 @@ NVCC = "-O3 -Xcompiler -O3,-march=native,-fno-math-errno"
 class Figure(Program):
     """A program under tools/benchmarks/programs; the host code beside the kernels is what they are compared with."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, headers: tuple[pathlib.Path, ...] = ()):
         super().__init__(REPO / "tools/benchmarks/programs" / f"{name}.cu")
         self.facts.setdefault("nvcc", []).append(NVCC)
+        self._headers = headers
 
     def binary(self) -> pathlib.Path:
-        """Programs that include headers of this folder are built anew with these."""
-        return self.binary_of("figure", sorted(self.source.parent.glob("*.h")))
+        """Programs that include headers of this folder, or those that were named, are built anew with these."""
+        return self.binary_of("figure", [*sorted(self.source.parent.glob("*.h")), *self._headers])
 
 
 def _direct(name: str) -> str:
@@ -57,8 +58,7 @@ def _vm(vm: Vm, name: str) -> str:
 
 
 def _results(figure: str, where: str, output: str) -> list[dict]:
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return [{"figure": figure, "where": where, **line} for line in lines]
+    return [{"figure": figure, "where": where, **line} for line in json_lines(output)]
 
 
 def _verdict(result: dict) -> str:

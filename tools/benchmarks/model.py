@@ -15,7 +15,7 @@ import sys
 
 from benchmarks import charts, model_tables
 from benchmarks.model_data import Measured, forecast, guess, overlaps, pairs, profiles
-from benchmarks.results import exit_status
+from benchmarks.results import exit_status, json_lines
 from lab import setup
 from lab.cuda_programs import Program
 from lab.guest_run import native_environment
@@ -128,7 +128,7 @@ def _load(path: pathlib.Path) -> dict:
     text = path.read_text()
     if text.startswith('{"lines"'):
         return json.loads(text)
-    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    lines = json_lines(text)
     return {"lines": lines, "instruction_mixes": instruction_mixes()}
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks.results import columns, exit_status, reaches
+from benchmarks.results import columns, exit_status, json_lines, reaches
 from lab import host, setup
 from lab.cuda_programs import Program
 from lab.daemon import Daemon, only_one
@@ -89,7 +89,7 @@ def finished(started: list[Started], options) -> str:
 
 
 def rows_of(output: str, **facts) -> list[dict]:
-    return [{**facts, **json.loads(line)} for line in output.splitlines() if line.startswith("{")]
+    return [{**facts, **line} for line in json_lines(output)]
 
 
 def measure(side: str, ranks: int, mode: str, transport: str, daemon: Daemon | None, options) -> list[dict]:

@@ -1,6 +1,12 @@
 """What benchmarks make of their results: tables, and an exit status that says whether all reached what is wanted."""
+import json
 import sys
 from collections.abc import Sequence
+
+
+def json_lines(output: str) -> list[dict]:
+    """What a program reported, a line of JSON for each result, among what else it printed."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def columns(rows: Sequence[tuple]) -> list[str]:

@@ -11,9 +11,9 @@ import sys
 import tempfile
 
 from benchmarks import charts
-from benchmarks.results import columns, exit_status, reaches
+from benchmarks.basic import Figure
+from benchmarks.results import columns, exit_status, json_lines, reaches
 from lab import host, setup
-from lab.cuda_programs import Program
 from lab.daemon import Daemon, only_one
 from lab.paths import REPO
 from lab.shell import Failure, say
@@ -25,16 +25,7 @@ PRODUCER, CONSUMER, NAME = "producer", "consumer", "dataflow"
 # Of the hand-over through host memory against that through the segment, at the largest size on a GPU.
 WANTED, WANTED_MIB = ">= 20", 256
 SECONDS = 300
-
-
-class Dataflow(Program):
-    def __init__(self):
-        super().__init__(REPO / "tools/benchmarks/programs/dataflow.cu")
-        self.facts.setdefault("nvcc", []).append("-O3")
-
-    def binary(self) -> pathlib.Path:
-        headers = [REPO / "tools/benchmarks/programs/measure.h", REPO / "guest-driver/libcuda/api/bandsaw_shm.h"]
-        return self.binary_of("segments", headers)
+SHARED_SEGMENTS = REPO / "guest-driver/libcuda/api/bandsaw_shm.h"
 
 
 def one_way(way: str, daemon: Daemon, options) -> list[dict]:
@@ -43,7 +34,7 @@ def one_way(way: str, daemon: Daemon, options) -> list[dict]:
         sizes = [mib << 20 for mib in options.sizes]
         shared.truncate(max(sizes) if way == MEMORY else 0)
         words = [f"{folder}/socket", way, shared.name if way == MEMORY else NAME, options.rounds, *sizes]
-        program = Dataflow().compile()
+        program = Figure("dataflow", (SHARED_SEGMENTS,)).compile()
         started = [Started(program, role, *words, variables=daemon.program_environment(role))
                    for role in (CONSUMER, PRODUCER)]
         said = {}
@@ -53,7 +44,7 @@ def one_way(way: str, daemon: Daemon, options) -> list[dict]:
                 for other in started:
                     other.kill()
                 raise Failure(f"{way}: the {role} ended with {status}: {said[role][-2000:]}")
-    return [json.loads(line) for line in said[PRODUCER].splitlines() if line.startswith("{")]
+    return json_lines(said[PRODUCER])
 
 
 def measure(daemon: Daemon, options) -> list[dict]:

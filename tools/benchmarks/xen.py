@@ -9,7 +9,7 @@ import sys
 import time
 
 from benchmarks.basic import Figure
-from benchmarks.results import columns
+from benchmarks.results import columns, json_lines
 from lab import host, setup, xen_guest
 from lab.guest_run import run_in_guest
 from lab.shell import Failure, say
@@ -25,8 +25,7 @@ FIRST_CALL = "from the machine's start to the first completed call"
 
 
 def _figures(output: str) -> dict[str, tuple[float, str]]:
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {line["name"]: (line["value"], line["unit"]) for line in lines}
+    return {line["name"]: (line["value"], line["unit"]) for line in json_lines(output)}
 
 
 def in_domain(kind: str) -> dict[str, tuple[float, str]]:

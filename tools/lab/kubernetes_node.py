@@ -8,8 +8,9 @@ import subprocess
 
 from lab import host, overlay_root
 from lab.daemon import Daemon
+from lab.machine import wheels
 from lab.paths import BUILD, REPO, cache, lab_dir
-from lab.shell import Failure, run, step
+from lab.shell import Failure
 
 PACKAGES = "python3-grpcio python3-protobuf python3-yaml podman crun".split()
 PROGRAM = REPO / "tools/fleet/kubernetes/bandsaw-kubernetes"
@@ -21,12 +22,7 @@ PYPI = ["kubernetes-pydra==0.1.0", "kubernetes==37.0.2", "grpcio==1.85.1", "prot
 def python_folder() -> pathlib.Path:
     """For sys.path."""
     folder = cache() / ("kubernetes-" + "-".join(word.partition("==")[2] for word in PYPI))
-    if not folder.exists():
-        temporary = folder.with_name(folder.name + ".new")
-        shutil.rmtree(temporary, ignore_errors=True)
-        with step(f"installing {', '.join(PYPI)} from PyPI (about 50 MB)"):
-            run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-cache-dir", "--target", temporary, *PYPI])
-        temporary.rename(folder)
+    wheels(folder, PYPI, "about 50 MB")
     return folder
 
 

@@ -4,13 +4,12 @@ import concurrent.futures
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 
-from lab.machine import install_packages
+from lab.machine import install_packages, wheels
 from lab.paths import REPO, cache
 from lab.results import Results
-from lab.shell import run, step
+from lab.shell import step
 
 TOOLS = ["ruff==0.17.6", "mypy==2.4.1"]  # newer ones may find more: to be chosen by a person
 CLANG_FORMAT = "clang-format-19"
@@ -35,12 +34,7 @@ def _tools() -> pathlib.Path:
     """The folder with ruff and mypy, of one version for everybody."""
     folder = cache() / ("lint-" + "-".join(TOOLS).replace("==", "-"))
     install_packages(["python3-pip", "python3-pytest"])  # whose types mypy reads
-    if not (folder / "bin/ruff").exists():
-        temporary = folder.with_name(folder.name + ".new")
-        shutil.rmtree(temporary, ignore_errors=True)
-        with step(f"installing {' and '.join(TOOLS)} from PyPI (about 30 MB)"):
-            run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-cache-dir", "--target", temporary, *TOOLS])
-        temporary.rename(folder)
+    wheels(folder, TOOLS, "about 30 MB")
     return folder
 
 

@@ -120,6 +120,17 @@ def _install_toolkit(prefix: pathlib.Path) -> None:
         raise Failure("the wheels did not bring a complete toolkit; install CUDA 13 and set CUDA_HOME")
 
 
+def wheels(folder: pathlib.Path, packages: list[str], size: str) -> None:
+    """Installs packages of PyPI into a folder of their own, whose name says which; nothing, if it is there."""
+    if folder.exists():
+        return
+    temporary = folder.with_name(folder.name + ".new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with step(f"installing {', '.join(packages)} from PyPI ({size})"):
+        run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-cache-dir", "--target", temporary, *packages])
+    temporary.rename(folder)
+
+
 NVML_HEADER = "nvidia-nvml-dev==13.0.87"
 
 

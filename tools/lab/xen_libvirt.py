@@ -1,11 +1,8 @@
 """libvirt for a Xen host to test on: Debian 13's libvirtd with its driver libxl, added to dom0."""
 import pathlib
-import shutil
 
 from lab import xen_guest, xen_root
-from lab.machine import debian_mirror
 from lab.paths import cache
-from lab.shell import need_root, run, step
 from lab.xen_host import LIBRARIES, XenHost
 
 PACKAGES = ["libvirt-daemon", "libvirt-daemon-driver-xen", "libvirt-clients"]
@@ -47,17 +44,7 @@ DOMAIN = f"""<domain type='xen'>
 
 def _root() -> pathlib.Path:
     path = cache() / "xen-libvirt-root"
-    if not path.exists():
-        need_root("making the Debian 13 root with libvirt for Xen")
-        temporary = path.with_suffix(".new")
-        shutil.rmtree(temporary, ignore_errors=True)
-        with step("making a Debian 13 root with libvirt for Xen (about 60 MB to fetch, half a minute)"):
-            run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu",
-                 '--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=APT::Install-Recommends "false"',
-                 *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in xen_root.SHED],
-                 "--include=" + ",".join(PACKAGES), "trixie", temporary, f"deb {debian_mirror()} trixie main"],
-                log=cache() / "xen-libvirt-root.log", what="mmdebstrap")
-        temporary.rename(path)
+    xen_root.make(path, PACKAGES, "with libvirt for Xen (about 60 MB to fetch, half a minute)")
     return path
 
 

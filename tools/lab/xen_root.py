@@ -16,8 +16,8 @@ MODULE_SOURCES = ["guest-driver/kernel", "guest-driver/uapi"]
 
 def root() -> pathlib.Path:
     path = cache() / "xen-root"
-    if _made_of(path) != PACKAGES:
-        _make(path)
+    if make(path, PACKAGES, "with Xen 4.20 (about 200 MB to fetch, one to four minutes)"):
+        shutil.rmtree(cache() / "xen-boot", ignore_errors=True)  # kernels of the root before
     return path
 
 
@@ -27,21 +27,24 @@ def _made_of(path: pathlib.Path) -> list[str]:
     return stamp.read_text().split() if stamp.exists() else []
 
 
-def _make(path: pathlib.Path) -> None:
-    need_root("making the Debian 13 root with Xen")
+def make(path: pathlib.Path, packages: list[str], what: str) -> bool:
+    """A Debian 13 root with these packages and little else, unless it is there. Whether it was made."""
+    if _made_of(path) == packages:
+        return False
+    need_root(f"making a Debian 13 root {what.partition(' (')[0]}")
     temporary = path.with_suffix(".new")
     shutil.rmtree(temporary, ignore_errors=True)
-    with step("making a Debian 13 root with Xen 4.20 (about 200 MB to fetch, one to four minutes)"):
+    with step(f"making a Debian 13 root {what}"):
         run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu",
              '--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=APT::Install-Recommends "false"',
-             *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED], "--include=" + ",".join(PACKAGES),
+             *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED], "--include=" + ",".join(packages),
              '--customize-hook=rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
              "trixie", temporary, f"deb {debian_mirror()} trixie main"],
-            log=cache() / "xen-root.log", what="mmdebstrap")
-    (temporary / "etc/bandsaw-packages").write_text("\n".join(PACKAGES))
+            log=path.with_name(path.name + ".log"), what="mmdebstrap")
+    (temporary / "etc/bandsaw-packages").write_text("\n".join(packages))
     shutil.rmtree(path, ignore_errors=True)
-    shutil.rmtree(cache() / "xen-boot", ignore_errors=True)  # kernels of the root before
     temporary.rename(path)
+    return True
 
 
 def kernel_version() -> str:

@@ -100,18 +100,7 @@ int destroy(const Options& options) {
                 [](const json& done) { fmt::print("destroyed {}\n", done.value("name", "")); });
 }
 
-int list(const Options& options) {
-  const Reply reply = call(options, "GET", "/v1/vgpus");
-  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
-  auto rows = list_rows(std::get<json>(reply));
-  if (!options.columns.empty()) {
-    auto chosen = chosen_columns(rows, options.columns);
-    if (!chosen.ok()) return print_refusal({kUsage, chosen.status().message(), ""}, options.json);
-    rows = std::move(chosen.value());
-  }
-  if (options.no_header) rows.erase(rows.begin());
-  return finish(options, reply, [&rows](const json&) { print_table(rows); });
-}
+int list(const Options& options) { return print_list(options, "/v1/vgpus", list_rows); }
 
 int show(const Options& options) { return finish(options, call(options, "GET", vgpu_target(options)), print_vgpu); }
 

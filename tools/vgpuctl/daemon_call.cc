@@ -42,6 +42,20 @@ Reply call(const Options& options, const std::string& method, const std::string&
                  content.value("hint", "")};
 }
 
+int print_list(const Options& options, const std::string& target,
+               std::vector<std::vector<std::string>> (*rows)(nlohmann::json list)) {
+  const Reply reply = call(options, "GET", target);
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  auto lines = rows(std::get<nlohmann::json>(reply));
+  if (!options.columns.empty()) {
+    auto chosen = chosen_columns(lines, options.columns);
+    if (!chosen.ok()) return print_refusal({kUsage, chosen.status().message(), ""}, options.json);
+    lines = std::move(chosen.value());
+  }
+  if (options.no_header) lines.erase(lines.begin());
+  return finish(options, reply, [&lines](const nlohmann::json&) { print_table(lines); });
+}
+
 std::string vgpu_target(const Options& options, const std::string& action) {
   const std::string target = "/v1/vgpus/" + url_escaped(options.name);
   return action.empty() ? target : target + "/" + action;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "memory/base/json.h"
 #include "tools/vgpuctl/commands.h"
@@ -30,6 +31,10 @@ int finish(const Options& options, const Reply& reply, Print print) {
   }
   return kOk;
 }
+
+// The list at `target`, as a table of the columns that were asked for, or as JSON. `rows`: its headings and lines.
+int print_list(const Options& options, const std::string& target,
+               std::vector<std::vector<std::string>> (*rows)(nlohmann::json list));
 
 // /v1/vgpus/NAME with the name as one part of the path.
 std::string vgpu_target(const Options& options, const std::string& action = "");

@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kHoursMost = 31 * 24;
-
 std::string time_text(int64_t at) {
   const time_t when = at;
   tm local{};
@@ -50,9 +48,9 @@ Result<int64_t> parse_hours(const std::string& text) {
   const char* const last = text.data() + text.size();
   const auto [end, code] = std::from_chars(text.data(), last, number);
   const bool days = end != last && *end == 'd';
-  if (code == std::errc() && end + 1 == last && (days || *end == 'h') && number > 0 && number <= kHoursMost) {
+  if (code == std::errc() && end + 1 == last && (days || *end == 'h') && number > 0 && number <= kHistoryHours) {
     const int64_t hours = days ? 24 * number : number;
-    if (hours <= kHoursMost) return hours;
+    if (hours <= kHistoryHours) return hours;
   }
   return Status::error(EINVAL, "--last is '{}'", text.substr(0, 64));
 }

@@ -75,18 +75,7 @@ int revoke_segment(const Options& options) {
   });
 }
 
-int list_segments(const Options& options) {
-  const Reply reply = call(options, "GET", "/v1/segments");
-  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
-  auto rows = segment_rows(std::get<json>(reply));
-  if (!options.columns.empty()) {
-    auto chosen = chosen_columns(rows, options.columns);
-    if (!chosen.ok()) return print_refusal({kUsage, chosen.status().message(), ""}, options.json);
-    rows = std::move(chosen.value());
-  }
-  if (options.no_header) rows.erase(rows.begin());
-  return finish(options, reply, [&rows](const json&) { print_table(rows); });
-}
+int list_segments(const Options& options) { return print_list(options, "/v1/segments", segment_rows); }
 
 int destroy_segment(const Options& options) {
   return finish(options, call(options, "DELETE", target_of(options, options.force ? "?force=1" : "")),

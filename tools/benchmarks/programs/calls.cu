@@ -3,24 +3,11 @@
 
 __global__ void nothing() {}
 
-// Launches go into the ring in bursts small enough that it never fills, so that only issuing is timed.
-static double issue_us() {
-  constexpr int kBurst = 100, kBursts = 60;
-  std::vector<double> each;
-  for (int burst = 0; burst < kBursts; ++burst) {
-    const double begin = now_us();
-    for (int i = 0; i < kBurst; ++i) nothing<<<1, 32>>>();
-    each.push_back((now_us() - begin) / kBurst);
-    CHECK(cudaDeviceSynchronize());
-  }
-  return median(each);
-}
-
 int main() {
   CHECK(cudaFree(nullptr));
   nothing<<<1, 32>>>();
   CHECK(cudaDeviceSynchronize());
-  report("issue an asynchronous launch", issue_us(), "us", 0, "", 0, "<= 1");
+  report("issue an asynchronous launch", issue_us(100, 60, [] { nothing<<<1, 32>>>(); }), "us", 0, "", 0, "<= 1");
   size_t free_bytes, total;
   const double round_trip = median_us(3000, [&] { cudaMemGetInfo(&free_bytes, &total); });
   report("round trip of a synchronous call", round_trip, "us", 0, "", 0, "<= 12");

@@ -10,18 +10,6 @@ static void figure(const std::string& name, double value, const char* unit) {
   report(name.c_str(), value, unit, 0, "", 0, "");
 }
 
-static double issue_us() {
-  constexpr int kBurst = 50, kBursts = 20;
-  std::vector<double> each;
-  for (int burst = 0; burst < kBursts; ++burst) {
-    const double begin = now_us();
-    for (int i = 0; i < kBurst; ++i) nothing<<<1, 32>>>();
-    each.push_back((now_us() - begin) / kBurst);
-    CHECK(cudaDeviceSynchronize());
-  }
-  return median(each);
-}
-
 static void copies(size_t bytes, char* host, char* device, const char* kind) {
   const int runs = bytes >= 16 << 20 ? 3 : bytes >= 1 << 20 ? 10 : 60;
   const std::string size = bytes >> 20 ? std::to_string(bytes >> 20) + " MiB " : std::to_string(bytes >> 10) + " KiB ";
@@ -55,7 +43,7 @@ int main() {
   CHECK(cudaFree(nullptr));
   nothing<<<1, 32>>>();
   CHECK(cudaDeviceSynchronize());
-  figure("issue an asynchronous launch", issue_us(), "us");
+  figure("issue an asynchronous launch", issue_us(50, 20, [] { nothing<<<1, 32>>>(); }), "us");
   size_t free_bytes, total;
   figure("round trip of a synchronous call", median_us(300, [&] { cudaMemGetInfo(&free_bytes, &total); }), "us");
   for (size_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= bytes < 1 << 20 ? 16 : 8) {

@@ -40,6 +40,20 @@ double median_us(int runs, Work work) {
   return median(times);
 }
 
+// Microseconds of issuing one launch, the median of `bursts`, after each of which the device is waited for: bursts
+// small enough that they never fill the ring, so that only issuing is timed.
+template <typename Launch>
+double issue_us(int burst, int bursts, Launch launch) {
+  std::vector<double> each;
+  for (int i = 0; i < bursts; ++i) {
+    const double begin = now_us();
+    for (int k = 0; k < burst; ++k) launch();
+    each.push_back((now_us() - begin) / burst);
+    CHECK(cudaDeviceSynchronize());
+  }
+  return median(each);
+}
+
 // One result: what, the value and its unit, the value it is held against, and what ratio is wanted (0: none).
 inline void report(const char* name, double value, const char* unit, double against, const char* what_against,
                    double ratio, const char* wanted) {

@@ -1,5 +1,4 @@
 """The device plugin's process: it meets the kubelet, whichever is there now, and gives back what pods have left."""
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -12,7 +11,7 @@ import grpc
 from fleet.kubernetes import checkpoint
 from fleet.kubernetes.apis import DEVICE_PLUGIN, POD_RESOURCES
 from fleet.kubernetes.device_plugin import Plugin
-from fleet.kubernetes.messages import client, serve
+from fleet.kubernetes.messages import client, listen, serve
 from fleet.kubernetes.settings import Settings
 from fleet.kubernetes.vgpud import Away, Refused, Vgpud
 
@@ -44,12 +43,7 @@ class _Endpoint:
 
     def open(self) -> None:
         self.close()
-        self.path.unlink(missing_ok=True)
-        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(THREADS))
-        self._server.add_generic_rpc_handlers((serve(DEVICE_PLUGIN.service("DevicePlugin"), self.plugin),))
-        if not self._server.add_insecure_port(f"unix:{self.path}"):
-            raise OSError(f"cannot listen on {self.path}")
-        self._server.start()
+        self._server = listen(self.path, [serve(DEVICE_PLUGIN.service("DevicePlugin"), self.plugin)], THREADS)
 
     def close(self) -> None:
         if self._server:

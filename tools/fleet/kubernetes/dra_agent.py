@@ -1,5 +1,4 @@
 """The DRA driver's process: its two sockets, and the node's slice."""
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -8,14 +7,12 @@ import threading
 import time
 from typing import Any
 
-import grpc
-
 from fleet.kubernetes import slices
 from fleet.kubernetes.api_server import ApiServer, Failed
 from fleet.kubernetes.apis import DRA, REGISTRATION
 from fleet.kubernetes.claims import DRIVER
 from fleet.kubernetes.dra_driver import VERSIONS, Driver, Registration
-from fleet.kubernetes.messages import serve
+from fleet.kubernetes.messages import listen, serve
 from fleet.kubernetes.settings import Settings
 from fleet.kubernetes.vgpud import Away, Refused, Vgpud
 
@@ -39,15 +36,6 @@ class Agent:
         self._said = ""
         self.stop = threading.Event()
 
-    def _listen(self, path: pathlib.Path, handlers: list[Any]) -> None:
-        path.unlink(missing_ok=True)
-        server = grpc.server(concurrent.futures.ThreadPoolExecutor(THREADS))
-        server.add_generic_rpc_handlers(tuple(handlers))
-        if not server.add_insecure_port(f"unix:{path}"):
-            raise OSError(f"cannot listen on {path}")
-        server.start()
-        self._servers.append(server)
-
     def _open(self) -> None:
         """The registration comes last: the kubelet calls as soon as it sees its socket."""
         if self._servers and self._socket.exists() and self._registry.exists():
@@ -55,8 +43,10 @@ class Agent:
         self._close()
         self._socket.parent.mkdir(parents=True, exist_ok=True)
         service = DRA.service("DRAPlugin")
-        self._listen(self._socket, [serve(service, self._driver, name) for name in VERSIONS.values()])
-        self._listen(self._registry, [serve(REGISTRATION.service("Registration"), Registration(str(self._socket)))])
+        registration = serve(REGISTRATION.service("Registration"), Registration(str(self._socket)))
+        for path, handlers in ((self._socket, [serve(service, self._driver, name) for name in VERSIONS.values()]),
+                               (self._registry, [registration])):
+            self._servers.append(listen(path, handlers, THREADS))
 
     def _close(self) -> None:
         for server in self._servers:

@@ -4,6 +4,8 @@ release of Python's protobuf and grpc.
 A table has a line for each message, `Name: field=number[:type][*?]`. Without a type a field is a string; `*` is
 repeated, `?` optional, `map` a map from strings to strings and `map/Name` one to messages. Services follow as
 `service Name: Method(Request) Answer`, `stream` before the answer where it is one."""
+import concurrent.futures
+import pathlib
 import re
 import types
 from typing import Any, NamedTuple
@@ -106,6 +108,17 @@ def serve(service: Service, implementation: object, name: str = "") -> Any:
         handlers[method] = make(getattr(implementation, method), request_deserializer=what.request.FromString,
                                 response_serializer=what.answer.SerializeToString)
     return grpc.method_handlers_generic_handler(name or service.name, handlers)
+
+
+def listen(path: pathlib.Path, handlers: list[Any], threads: int) -> Any:
+    """A grpc server that is started, on a Unix socket; what lay there before is removed."""
+    path.unlink(missing_ok=True)
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(threads))
+    server.add_generic_rpc_handlers(tuple(handlers))
+    if not server.add_insecure_port(f"unix:{path}"):
+        raise OSError(f"cannot listen on {path}")
+    server.start()
+    return server
 
 
 def client(service: Service, channel: Any) -> Any:
