@@ -134,21 +134,24 @@ def test_who_may_only_read_does_not_write(daemon, start):
     copier = start("user")
     copier.need("get", "frames", 0, 0)
     copier.need("at", READ_ONLY)
-    assert copier.does("copy_in", 1) == ILLEGAL_ADDRESS
+    # The software device faults as kernels do; NVIDIA's driver looks before it copies.
+    assert copier.does("copy_in", 1) in (ILLEGAL_ADDRESS, INVALID)
     assert maker.need("check", 7) == ["0"]
 
 
 def test_its_owner_alone_is_charged(daemon, start):
+    user = start("user")
+    user.need("fill", 0)  # whatever else the program takes
     before = {name: used(daemon, name) for name in ("maker", "user")}
     make(daemon, "frames", 64 * MIB)
     assert used(daemon, "maker") == before["maker"] + 64 * MIB
     grant(daemon, "frames", "write")
-    user = start("user")
     user.need("get", "frames", 0, 0)
     user.need("at", 0)
     user.need("fill", 1)
     assert used(daemon, "user") < before["user"] + 64 * MIB
-    more = {"name": "more", "vgpu": "maker", "size": 224 * MIB}
+    share = daemon.control.need("GET", "/v1/vgpus/maker")["memory"]
+    more = {"name": "more", "vgpu": "maker", "size": share - 32 * MIB}
     status, refusal = daemon.control.request("POST", "/v1/segments", more)
     assert status == 409 and "left of its memory share" in refusal["error"]
 

@@ -12,7 +12,8 @@ from lab.shell import wait_until
 from lab.started import Started
 
 NAME = "swap"
-RESIDENT = int(memory_for(1, 64)[:-1]) << 20
+ROOM_MIB = 64  # beside the contexts of two programs
+RESIDENT = int(memory_for(2, ROOM_MIB)[:-1]) << 20
 BLOCK = 8 << 20
 BLOCKS = 2 * RESIDENT // BLOCK
 MEMORY = RESIDENT + BLOCKS * BLOCK
@@ -60,7 +61,7 @@ def test_twice_what_is_resident_is_right():
 
 def test_what_fits_does_not_move():
     before = _live()["usage"]
-    _finish(_start(RESIDENT // BLOCK // 2, BLOCK >> 20, 9))
+    _finish(_start((ROOM_MIB << 20) // BLOCK // 2, BLOCK >> 20, 9))
     after = _live()["usage"]
     assert (after["swapped_in"], after["swapped_out"]) == (before["swapped_in"], before["swapped_out"])
 
