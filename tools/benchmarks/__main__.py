@@ -15,6 +15,7 @@ BENCHMARKS = {
     "slurm": "jobs with virtual GPUs under Slurm",
     "xen": "calls, copies and pinned pages in a Xen domain beside a VM, both emulated",
     "segments": "a dataflow of two virtual GPUs through a shared segment",
+    "paper": "figures of the papers that Bandsaw builds on, remade",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

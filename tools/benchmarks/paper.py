@@ -1,0 +1,160 @@
+"""tools/bench paper: figures of the five papers that Bandsaw builds on, remade; their values and ours side by side.
+
+vgpu-sched/papers.md says which mechanism each figure shows. Simulated figures run production's own policies, planners
+and choices on simulated engines; their values say what these decide, not how fast a GPU is."""
+import argparse
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+
+from benchmarks import charts
+from benchmarks.paper_figures import FIGURES, MEASURED, NAMES, SIMULATED, Figure
+from benchmarks.results import columns, json_lines
+from lab import build
+from lab.shell import Failure, say
+
+Values = dict[tuple[str, str], float]
+TOOL = "tools/benchmarks/research/figures"
+SECONDS = 900
+
+
+def simulated(figure: Figure, schedules: int) -> Values:
+    tool = build.BUILD / TOOL
+    if not tool.exists():
+        raise Failure(f"there is no {tool}: leave --no-build out")
+    done = subprocess.run([tool, figure.source, str(schedules)], capture_output=True, text=True, check=False,
+                          timeout=SECONDS)
+    if done.returncode != 0:
+        raise Failure(f"{tool} {figure.source} ended with {done.returncode}: {done.stderr}")
+    return {(line["series"], line["at"]): line["value"] for line in json_lines(done.stdout)}
+
+
+def measured(figure: Figure, device: str, rounds: int) -> Values:
+    """Of tools/bench segments: how much longer the same takes through host memory."""
+    sizes = sorted({value.at for value in figure.values}, key=int)
+    command = [sys.executable, "-m", "benchmarks", figure.source, "--json", "--device", device,
+               "--ways", "segment,memory", "--sizes", ",".join(sizes), "--rounds", str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS)
+    if done.returncode != 0:
+        raise Failure(f"tools/bench {' '.join(command[3:])} ended with {done.returncode}")
+    found = {}
+    for row in json.loads(done.stdout)["results"]:
+        if row["way"] == "memory":
+            size = str(row["bytes"] >> 20)
+            found["whole", size] = 100 * (row["whole_times"] - 1)
+            found["hand-over", size] = 100 * (row["hand_over_times"] - 1)
+    return found
+
+
+def spelling(value: float | tuple[float, float] | None) -> str:
+    if value is None:
+        return ""
+    return f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else f"{value:.4g}"
+
+
+def rows_of(figure: Figure, values: Values) -> list[dict]:
+    missing = [value.what for value in figure.values if (value.series, value.at) not in values]
+    if missing:
+        raise Failure(f"{figure.name}: nothing was measured for {', '.join(missing)}")
+    return [{"what": value.what, "paper": value.paper, "measured": values[value.series, value.at]}
+            for value in figure.values]
+
+
+def table(result: dict) -> str:
+    lines: list[tuple] = [(f"{result['figure']}, {result['unit']}", "paper", result["how"])]
+    lines += [(row["what"], spelling(row["paper"]), spelling(row["measured"])) for row in result["rows"]]
+    notes = [f"({result['note']})"] if result["note"] else []
+    return "\n".join([result["title"], *columns(lines), *notes])
+
+
+def drawn(figure: Figure, result: dict, values: Values) -> dict[str, charts.Chart]:
+    """Bars beside each other; of a range that the paper names, its middle."""
+    def one(value):
+        return sum(value) / 2 if isinstance(value, tuple) else value
+    rows = result["rows"]
+    made: dict[str, charts.Chart] = {figure.name: charts.Bars(
+        figure.title, charts.Axis(figure.unit), [row["what"] for row in rows],
+        {"paper": [one(row["paper"]) for row in rows], figure.how: [row["measured"] for row in rows]})}
+    if figure.curve:
+        points = sorted((value, float(at)) for (series, at), value in values.items() if series == figure.curve)
+        made[f"{figure.name}-curve"] = charts.Lines(
+            figure.title, charts.Axis("total time, of kernelet's"), charts.Axis("% of the schedules", low=0, high=100),
+            [charts.Series("random schedules", points), charts.Series("kernelet", [(1, 0), (1, 100)], dashed=True)])
+    return made
+
+
+def remake(figure: Figure, options) -> tuple[dict, dict[str, charts.Chart]]:
+    say(f"{figure.name}: {figure.title}")
+    values = (measured(figure, options.device, options.rounds) if figure.how == MEASURED
+              else simulated(figure, options.schedules))
+    result = {"figure": figure.name, "title": figure.title, "unit": figure.unit, "how": figure.how, "note": figure.note,
+              "rows": rows_of(figure, values)}
+    if figure.how == MEASURED:
+        result["device"] = options.device
+    return result, drawn(figure, result, values)
+
+
+def listing() -> str:
+    return "\n".join(columns([("figure", "how", "title"), *[(one.name, one.how, one.title) for one in FIGURES]]))
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tools/bench paper", description=__doc__)
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="PAPER-NUMBER, as --list has them; or all")
+    parser.add_argument("--list", action="store_true", help="which figures there are")
+    parser.add_argument("--device", choices=["soft", "gpu"], default="soft", help="for figures that are measured")
+    parser.add_argument("--rounds", type=_positive, default=9, help="passes of what is measured; their median counts")
+    parser.add_argument("--schedules", type=_positive, default=1000, help="random schedules (kernelet-7)")
+    parser.add_argument("--no-build", action="store_true", help="what simulates figures is built already")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, tables and SVG charts go there")
+    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
+                        help="draw the charts of paper.json that an earlier run has written; measure nothing")
+    return parser
+
+
+def chosen(names: list[str]) -> list[Figure]:
+    if names == ["all"]:
+        return FIGURES
+    if not names:
+        raise Failure("which figure? tools/bench paper --list names them")
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise Failure(f"no figure {', '.join(unknown)} can be remade; tools/bench paper --list names those that can")
+    return [NAMES[name] for name in names]
+
+
+def run(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.list:
+        print(json.dumps([figure.name for figure in FIGURES]) if options.json else listing())
+        return 0
+    if options.stored:
+        return charts.redraw(options.stored, options.out)
+    figures = chosen(options.figures)
+    results: list[dict] = []
+    pictures: dict[str, charts.Chart] = {}
+    with contextlib.redirect_stdout(sys.stderr):
+        if not options.no_build and any(figure.how == SIMULATED for figure in figures):
+            build.build(TOOL)
+        for figure in figures:
+            result, found = remake(figure, options)
+            results.append(result)
+            pictures |= found
+    text = "\n\n".join(table(result) for result in results)
+    stored = {"results": results, "charts": charts.to_json(pictures)}
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "paper.json").write_text(json.dumps(stored, indent=1) + "\n")
+        (options.out / "paper.txt").write_text(text + "\n")
+        charts.draw(pictures, options.out, options.out / "paper.json", "paper")
+    print(json.dumps(results, indent=1) if options.json else text)
+    return 0

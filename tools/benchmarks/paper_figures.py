@@ -1,0 +1,137 @@
+"""tools/bench paper: the figures that can be remade, with the papers' values. How each is measured says `measure`.
+
+A paper's value is what its text or table says; where a figure is drawn only, there is none."""
+import dataclasses
+
+# Production's policies, planners and choices on simulated engines: tools/benchmarks/research/figures.
+SIMULATED = "simulated"
+MEASURED = "measured"    # programs on virtual GPUs
+
+
+@dataclasses.dataclass
+class Value:
+    """One value of a figure: `series` and `at` are the names under which it is measured."""
+    series: str
+    at: str
+    what: str
+    paper: float | tuple[float, float] | None = None  # a pair: the least and the largest that the paper names
+
+
+@dataclasses.dataclass
+class Figure:
+    name: str      # PAPER-NUMBER, as the paper numbers it
+    title: str
+    unit: str
+    how: str       # SIMULATED or MEASURED
+    source: str    # of research's program `figures`; for what is measured: the benchmark
+    values: list[Value]
+    note: str = ""
+    curve: str = ""  # a series that is drawn as a line and has no values in the table
+
+
+def _by_mix(series: str, what: str, paper: tuple[float, float]) -> list[Value]:
+    return [Value(series, mix, f"{what}, {mix}", paper) for mix in ("CI", "MI", "MIX", "ALL")]
+
+
+def _by_bound(series: str, what: str, paper: tuple[float | None, ...]) -> list[Value]:
+    return [Value(series, bound, f"{what}, bound {bound}", value) for bound, value in zip(_BOUNDS, paper)]
+
+
+def _at_15(kind: str, paper: dict[str, float | None]) -> list[Value]:
+    return [Value(f"{kind} {name}", "15 us", name, value) for name, value in paper.items()]
+
+
+def _slowdowns(actual: dict[str, float]) -> list[Value]:
+    return [Value("slowdown", pair, pair, value) for pair, value in actual.items()]
+
+
+_TABLE_42 = "the paper's kernels by table 4.2 on a simulated GPU with 30 SMs; chosen by vgpu-sched/slice/preemption"
+_TABLE_3 = ("its seven kernels by table 3 on a simulated K40c without caches; one of low utilisation is held up by "
+            "bandwidth, which half of its blocks use up")
+_K40 = "the model's forecast for the paper's K40"
+_BOUNDS = ("5 us", "10 us", "15 us", "20 us")
+
+FIGURES = [
+    Figure(
+        "gdev-10", "An encrypting file system beside three searches: what it gets through", "% of alone", SIMULATED,
+        "gdev-10", [
+            Value("fifo", "no priority", "FIFO"), Value("band", "no priority", "BAND"),
+            Value("band+", "no priority", "band+"), Value("band+", "highest priority", "band+, highest priority")],
+        "figure 10 is drawn only; priority orders those that are owed time: it shortens waits, not the others' shares"),
+    Figure(
+        "gdev-11", "A dataflow by shared memory of the GPU, against copies through the host", "% faster", MEASURED,
+        "segments", [
+            Value("whole", "4", "1024x1024 array: both kernels and the hand-over", 49),
+            Value("hand-over", "4", "1024x1024 array: the hand-over alone")],
+        "the paper's is a tree of 62 hand-overs of an array of that size; here one, as often as is asked for"),
+    Figure(
+        "gdev-14", "Equal shares, short tasks against long ones: mean error of the share", "points", SIMULATED,
+        "gdev-14", [
+            Value("fifo", "error of the share", "FIFO"), Value("credit", "error of the share", "Credit"),
+            Value("band", "error of the share", "BAND", 7), Value("band+", "error of the share", "band+")]),
+    Figure(
+        "kernelet-6", "Kernelet's mixes: total time against other ways", "% longer", SIMULATED, "kernelet-6", [
+            *_by_mix("against Base", "consolidation", (5, 31)),
+            *_by_mix("OPT against it", "kernelet, than OPT", (1, 15))],
+        "the paper's values are the least and the largest over mixes and its two GPUs"),
+    Figure(
+        "kernelet-7", "Random schedules of the mix ALL, against kernelet", "% of schedules, times", SIMULATED,
+        "kernelet-7", [
+            Value("faster than kernelet", "ALL", "faster than kernelet, % of schedules", 0),
+            Value("cumulated", "0", "the fastest, of kernelet's time"),
+            Value("cumulated", "50", "the median, of kernelet's time"),
+            Value("cumulated", "100", "the slowest, of kernelet's time")],
+        curve="cumulated"),
+    Figure(
+        "kernelet-9", "Mix MIX with copies: what overlapping them and planning kernels gain", "% longer", SIMULATED,
+        "kernelet-9", [
+            Value("Y,Y against N,Y", "sf 1", "not overlapped, sf 1", 9),
+            Value("Y,Y against Y,N", "sf 1", "not planned, sf 1", (5, 12)),
+            Value("Y,Y against N,N", "sf 1", "neither, sf 1", 16.8),
+            Value("Y,Y against N,Y", "sf 2.5", "not overlapped, sf 2.5"),
+            Value("Y,Y against Y,N", "sf 2.5", "not planned, sf 2.5"),
+            Value("Y,Y against N,N", "sf 2.5", "neither, sf 2.5")],
+        "a copy takes a tenth of its kernel's time, which was chosen by the paper's 9 %"),
+    Figure(
+        "cruz-3", "Table 3: slowdown of a synthetic kernel beside another, forecast against the paper's measurement",
+        "times", SIMULATED, "cruz", _slowdowns({
+            "S1-S2": 11.312, "S3-S4": 3.018, "S5-S6": 1.998, "S7-S8": 3.937, "S9-S10": 1.333, "S11-S12": 1.494}), _K40),
+    Figure(
+        "cruz-5", "Table 5: slowdown of Rodinia's kernels beside PFL, forecast against the paper's measurement",
+        "times", SIMULATED, "cruz", _slowdowns({
+            "PFL-kNN": 1.185, "PFL-PF": 1.252, "PFL-HS3": 2.409, "PFL-BFS": 1.357, "PFL-HS2": 1.260, "PFL-SRAD": 1.117,
+            "PFL-LUD": 1.004}), _K40),
+    Figure(
+        "bashizade-10", "Pairs with a kernel of low issue slot utilisation: STP against one after the other", "% more",
+        SIMULATED, "bashizade-10", [
+            Value("PT", "mean", "persistent blocks, unplanned: mean", 5.3),
+            Value("SiM", "mean", "greedy allocation: mean", 9.8),
+            Value("SiM", "best", "greedy allocation: best", 22.4)], _TABLE_3),
+    Figure(
+        "bashizade-11", "Pairs of kernels of high issue slot utilisation: STP against one after the other", "% more",
+        SIMULATED, "bashizade-11", [
+            Value("PT", "mean", "persistent blocks, unplanned: mean", -0.5),
+            Value("SiM", "mean", "greedy allocation: mean", 0.3)], _TABLE_3),
+    Figure(
+        "chimera-4.5", "Requests that miss a bound of 15 us", "%", SIMULATED, "chimera-bounds",
+        _at_15("missed", {"switch": 56.0, "drain": 61.3, "flush": 7.3, "chimera": 0.2}),
+        _TABLE_42 + "; lengths of blocks vary by 1 %"),
+    Figure(
+        "chimera-4.6", "Lost throughput with a bound of 15 us", "%", SIMULATED, "chimera-bounds",
+        _at_15("overhead", {
+            "switch": 12.2, "drain": 8.9, "flush": 19.3, "chimera": 10.1}),
+        _TABLE_42 + ". A tenth is the task's own: half of the SMs for a fifth of the time"),
+    Figure(
+        "chimera-4.7", "Chimera by bound: misses, lost throughput, technique", "%", SIMULATED, "chimera-bounds", [
+            *_by_bound("missed chimera", "missed", (2.0, 1.08, 0.24, 0.0)),
+            *_by_bound("overhead chimera", "lost throughput", (16.5, 12.2, 10.0, 9.0)),
+            *_by_bound("drained", "blocks that drain", (19, 19, 19, 19)),
+            *_by_bound("flushed", "blocks that are flushed", (None, None, None, None)),
+            *_by_bound("switched", "blocks that are switched", (None, None, None, None))], _TABLE_42),
+    Figure(
+        "chimera-4.8", "Flushing alone: requests that miss a bound of 15 us, by what counts as idempotent", "%",
+        SIMULATED, "chimera-idempotence", [
+            Value("missed", "strict", "the whole kernel", 50.0),
+            Value("missed", "relaxed", "the block until now", 0.2)], _TABLE_42),
+]
+NAMES = {figure.name: figure for figure in FIGURES}
