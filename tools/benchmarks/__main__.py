@@ -13,6 +13,7 @@ BENCHMARKS = {
     "copies": "short copies beside another tenant's long ones",
     "nccl": "NCCL's all-reduce over several virtual GPUs",
     "slurm": "jobs with virtual GPUs under Slurm",
+    "host": "what many virtual GPUs cost a host, leaks, and the API under load",
     "xen": "calls, copies and pinned pages in a Xen domain beside a VM, both emulated",
     "segments": "a dataflow of two virtual GPUs through a shared segment",
     "paper": "figures of the papers that Bandsaw builds on, remade",
