@@ -241,7 +241,8 @@ bool TimeSliceWeights::has_bursty() const {
 
 // Lags per fraction. What is beyond the bound is forgotten. What all lack who fill their time slices is owed to none of
 // them, if it is more than half the bound, and what all of them have too much is taken from none: so their distances
-// stay, and they can still be behind or ahead of those who do not fill theirs.
+// stay, and they can still be behind or ahead of those who do not fill theirs. These cannot catch up on what they left
+// to others, so beside them being ahead counts for little: it would cost the others what they are promised now.
 void TimeSliceWeights::settle_lags() {
   const auto most = static_cast<double>(options_.lag_most);
   double least = most, largest = -most;
@@ -250,7 +251,8 @@ void TimeSliceWeights::settle_lags() {
     least = std::min(least, entry.lag / entry.fraction);
     largest = std::max(largest, entry.lag / entry.fraction);
   }
-  const double common = std::max(least - most / 2, 0.0) + std::min(largest + most / 2, 0.0);
+  const double ahead = has_bursty() ? most / 16 : most / 2;
+  const double common = std::max(least - most / 2, 0.0) + std::min(largest + ahead, 0.0);
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const double lag = entry.lag / entry.fraction - (is_bursty(entry) ? 0 : common);

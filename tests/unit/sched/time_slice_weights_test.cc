@@ -341,6 +341,21 @@ TEST_F(TimeSliceWeightsTest, ShortWorkGetsWhatOthersWereNotPromised) {
   EXPECT_GT(inference.steps, 0);
 }
 
+// It left most of its promise to the other one, which has its own at once when the short work comes quickly again.
+TEST_F(TimeSliceWeightsTest, ShortWorkDoesNotCatchUpAtTheCostOfPromises) {
+  programs_.reserve(2);
+  Program& step = add(1, 75, 74 * kMillisecond, 1300 * kMicrosecond);
+  Program& inference = add(2, 25, 480 * kMicrosecond, 5 * kMillisecond);
+  step.knows = inference.knows = true;
+  run_for(4 * kSecond);
+  served(1);
+  inference.pause = 360 * kMicrosecond;
+  run_for(2 * kSecond);
+  EXPECT_GE(served(2 * kSecond)[0], 0.71);
+  run_for(3 * kSecond);
+  EXPECT_GE(served(3 * kSecond)[0], 0.73);
+}
+
 TEST_F(TimeSliceWeightsTest, IdleTimeIsLentAndNotOwed) {
   programs_.reserve(2);
   add(1, 50);
