@@ -108,7 +108,8 @@ Status History::load() {
 
 void History::sample(const json& view, int64_t now_s, int64_t monotonic_ns) {
   static const json::json_pointer session("/live/pid"), compute("/live/usage/compute_ns"), copy("/live/usage/copy_ns"),
-      launches("/live/usage/launches"), memory_used("/live/memory_used"), memory("/memory");
+      used_compute("/used/compute_ns"), used_copy("/used/copy_ns"), launches("/live/usage/launches"),
+      memory_used("/live/memory_used"), memory("/memory");
   const std::string name = view.value("name", "");
   Seen& seen = seen_[name];
   HistoryHour step;
@@ -125,12 +126,18 @@ void History::sample(const json& view, int64_t now_s, int64_t monotonic_ns) {
   now.memory = counter(view, memory);
   if (view.value("live", json()).is_object()) {
     now.session = static_cast<int64_t>(counter(view, session));
-    if (now.session != seen.session) seen = {};  // it counts from 0
     now.compute_ns = counter(view, compute);
     now.copy_ns = counter(view, copy);
+    now.used_compute_ns = counter(view, used_compute);
+    now.used_copy_ns = counter(view, used_copy);
     now.launches = counter(view, launches);
-    step.compute_s = static_cast<double>(growth(seen.compute_ns, now.compute_ns)) * 1e-9;
-    step.copy_s = static_cast<double>(growth(seen.copy_ns, now.copy_ns)) * 1e-9;
+    const bool went_on = seen.session != 0 && seen.at_ns == 0;  // while no vgpud was there to account for it
+    if (now.session != seen.session) seen.compute_ns = seen.copy_ns = seen.launches = 0;  // it counts from 0
+    const uint64_t compute_ns =
+        went_on ? growth(seen.compute_ns, now.compute_ns) : growth(seen.used_compute_ns, now.used_compute_ns);
+    const uint64_t copy_ns = went_on ? growth(seen.copy_ns, now.copy_ns) : growth(seen.used_copy_ns, now.used_copy_ns);
+    step.compute_s = static_cast<double>(compute_ns) * 1e-9;
+    step.copy_s = static_cast<double>(copy_ns) * 1e-9;
     step.launches = growth(seen.launches, now.launches);
     step.memory_most = counter(view, memory_used);
     step.memory_byte_s = static_cast<double>(step.memory_most) * step.observed_s;

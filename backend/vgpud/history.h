@@ -43,6 +43,7 @@ class History {
     int64_t session = 0;  // its process
     int64_t at_ns = 0;    // 0: by an earlier vgpud
     uint64_t compute_ns = 0, copy_ns = 0, launches = 0;
+    uint64_t used_compute_ns = 0, used_copy_ns = 0;  // by this vgpud's account
   };
   explicit History(std::string directory) : directory_(std::move(directory)) {}
   std::string path() const { return directory_ + "/history"; }

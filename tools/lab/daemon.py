@@ -211,7 +211,7 @@ class Daemon:
 
 
 def usage(view: dict) -> tuple[int, int]:
-    said = (view.get("live") or {}).get("usage") or {}
+    said = view.get("used") or {}
     return int(said.get("compute_ns", 0)), int(said.get("copy_ns", 0))
 
 

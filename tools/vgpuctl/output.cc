@@ -291,8 +291,8 @@ void print_vgpu(const json& view) {
   line("copied", fmt::format("{} in, {} out, {} on the device", size(get<int64_t>(view, "/live/usage/bytes_in", 0)),
                              size(get<int64_t>(view, "/live/usage/bytes_out", 0)),
                              size(get<int64_t>(view, "/live/usage/bytes_device", 0))));
-  line("busy", fmt::format("{} compute, {} copy", seconds(get<uint64_t>(view, "/live/usage/compute_ns", 0)),
-                           seconds(get<uint64_t>(view, "/live/usage/copy_ns", 0))));
+  line("busy", fmt::format("{} compute, {} copy", seconds(get<uint64_t>(view, "/used/compute_ns", 0)),
+                           seconds(get<uint64_t>(view, "/used/copy_ns", 0))));
   if (const json limits = get(view, "/live/limits", json::object()); !limits.empty()) line("held", limits_line(limits));
   print_engines(get(view, "/engines", json::object()));
   const json processes = get(view, "/live/processes", json::array());

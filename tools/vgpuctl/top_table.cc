@@ -39,7 +39,7 @@ json engine_rates(const json& before, const json& after, std::string_view engine
   const std::string path = fmt::format("/engines/{}", engine);
   json busy = growth(before, after, path + "/busy_ns");
   // Without an arbiter, the runners' own count of compute is what there is.
-  if (busy.is_null() && engine == kEngineNames[kCompute]) busy = growth(before, after, "/live/usage/compute_ns");
+  if (busy.is_null() && engine == kEngineNames[kCompute]) busy = growth(before, after, "/used/compute_ns");
   const json wait = growth(before, after, path + "/wait_ns"), grants = growth(before, after, path + "/grants");
   const bool granted = grants.is_number() && grants.get<double>() > 0;
   return {{"use_percent", percent_of(busy, seconds)},

@@ -112,4 +112,14 @@ nlohmann::json to_json(const VgpuUse& use) {
   return result;
 }
 
+nlohmann::json used_time(const std::optional<VgpuUse>& use, const nlohmann::json& live) {
+  if (use) {
+    const auto busy = [&use](Engine engine) { return use->engines[index_of(engine)].busy_ns; };
+    return {{"compute_ns", busy(Engine::kCompute)}, {"copy_ns", busy(Engine::kCopyIn) + busy(Engine::kCopyOut)}};
+  }
+  static const nlohmann::json::json_pointer compute("/usage/compute_ns"), copy("/usage/copy_ns");
+  if (!live.contains(compute) || !live.contains(copy)) return {};
+  return {{"compute_ns", live[compute]}, {"copy_ns", live[copy]}};
+}
+
 }  // namespace bandsaw

@@ -62,5 +62,8 @@ int64_t kernel_deadline_ns(const VgpuSpec& spec);
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}
 nlohmann::json to_json(const VgpuUse& use);
+// {compute_ns, copy_ns}: GPU time that the virtual GPU had itself. What runners count holds the time of others too,
+// where the hardware divides it, so it counts only where nothing is scheduled (`use` is empty); null where nobody says.
+nlohmann::json used_time(const std::optional<VgpuUse>& use, const nlohmann::json& live);
 
 }  // namespace bandsaw

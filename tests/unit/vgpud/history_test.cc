@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr int64_t kHistoryHour = 3600, kHistoryBegin = 500'000 * kHistoryHour, kHistorySecond = 1'000'000'000;
 constexpr uint64_t kHistoryMemory = uint64_t{1} << 30;
 
-json use_view(double compute_s, int pid = 7, const std::string& name = "web0") {
+json use_view(double compute_s, unsigned pid = 7, const std::string& name = "web0") {
   return {{"name", name},
           {"compute", 50},
           {"copy", 25},
@@ -25,7 +25,8 @@ json use_view(double compute_s, int pid = 7, const std::string& name = "web0") {
           {"live",
            {{"pid", pid},
             {"memory_used", kHistoryMemory},
-            {"usage", {{"compute_ns", static_cast<uint64_t>(compute_s * 1e9)}, {"copy_ns", 0u}, {"launches", 10u}}}}}};
+            {"usage", {{"compute_ns", static_cast<uint64_t>(compute_s * 1e9)}, {"copy_ns", 0u}, {"launches", 10u}}}}},
+          {"used", {{"compute_ns", static_cast<uint64_t>(compute_s * 1e9)}, {"copy_ns", 0u}}}};
 }
 
 class HistoryTest : public ::testing::Test {
@@ -87,6 +88,17 @@ TEST_F(HistoryTest, WhatRanWhileVgpudWasAwayIsFound) {
   EXPECT_DOUBLE_EQ(total_of(after)["observed_s"], 0);  // nobody looked
   after.sample(use_view(2, 8), kHistoryBegin + 630, 39 * kHistorySecond);
   EXPECT_DOUBLE_EQ(total_of(after)["compute_s"], 10);  // another session, which counts from 0
+}
+
+// Runners count the time between begin and end of their work, which others have a part of.
+TEST_F(HistoryTest, WhatOthersHadMeanwhileIsNotItsUse) {
+  History history = open();
+  for (const int64_t second : {0, 30, 60}) {
+    json view = use_view(static_cast<double>(second));
+    view["used"] = {{"compute_ns", static_cast<uint64_t>(second / 3 * kHistorySecond)}, {"copy_ns", 0u}};
+    history.sample(view, kHistoryBegin + second, (1 + second) * kHistorySecond);
+  }
+  EXPECT_DOUBLE_EQ(total_of(history)["compute_s"], 20);
 }
 
 TEST_F(HistoryTest, ASessionThatIsAwayUsesNothing) {

@@ -23,9 +23,8 @@ json view(int64_t at_ms, double busy_ms, double wait_ms, int grants, int calls) 
           {"engines",
            {{"compute", {{"busy_ns", busy_ms * 1e6}, {"wait_ns", wait_ms * 1e6}, {"grants", grants}, {"waiting", 1}}}}},
           {"live",
-           {{"memory_used", int64_t{1} << 30},
-            {"processes", {1, 2}},
-            {"usage", {{"calls", calls}, {"launches", 0}, {"compute_ns", busy_ms * 1e6}}}}}};
+           {{"memory_used", int64_t{1} << 30}, {"processes", {1, 2}}, {"usage", {{"calls", calls}, {"launches", 0}}}}},
+          {"used", {{"compute_ns", busy_ms * 1e6}}}};
 }
 
 TEST(Rates, AreOverTheTimeThatVgpudSays) {
