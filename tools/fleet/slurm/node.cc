@@ -150,8 +150,7 @@ void resume(const Node& node) {
 }
 
 std::string used(const json& view) {
-  static const json::json_pointer compute("/used/compute_ns"), copy("/used/copy_ns"),
-      launches("/live/usage/launches");
+  static const json::json_pointer compute("/used/compute_ns"), copy("/used/copy_ns"), launches("/live/usage/launches");
   const auto number = [&view](const json::json_pointer& path) {
     return view.contains(path) && view[path].is_number() ? view[path].get<double>() : 0;
   };
