@@ -1,7 +1,9 @@
 #include "vgpu-sched/ptx/access.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "vgpu-sched/ptx/flow.h"
@@ -29,13 +31,6 @@ bool merge(Origin& into, Origin from) {
   return into != before;
 }
 
-struct Accesses {
-  std::set<size_t> reads, writes;
-  std::set<std::string> variable_reads, variable_writes;
-  bool unknown_read = false, unknown_write = false;
-  std::string never;  // why it can never be run again
-};
-
 // Of a step's uses, those through which a pointer goes on.
 bool carries_pointer(const Flow& flow, const Step& step, size_t use) {
   const std::string& o = step.instruction->opcode;
@@ -51,15 +46,16 @@ bool carries_pointer(const Flow& flow, const Step& step, size_t use) {
 
 class AccessFinder {
  public:
-  AccessFinder(const ProgramFacts& facts, const Function& function, Accesses* found)
+  AccessFinder(const ProgramFacts& facts, uint32_t function, std::vector<GlobalAccess>* found)
       : facts_(facts),
-        function_(function),
+        number_(function),
+        function_(*facts.functions[function].function),
         found_(*found),
-        flow_(function),
+        flow_(function_),
         values_(flow_, false, [this](const Step& step, size_t use) { return carries_pointer(flow_, step, use); }),
         origins_(values_.size()) {
     uint64_t at = 0;
-    for (const Variable& parameter : function.parameters) {
+    for (const Variable& parameter : function_.parameters) {
       const uint64_t alignment = std::min<uint64_t>(parameter.alignment(), kIndex);
       at = (at + alignment - 1) / alignment * alignment;
       offsets_.push_back(at);
@@ -124,27 +120,27 @@ class AccessFinder {
     const bool global = space == Space::kGlobal || space == Space::kNone;
     switch (step.kind) {
       case Kind::kLoad:
-        if (global && !i.has("nc") && variable_named(flow_, step) < 0) touch(address_of(step), false);
+        if (global && variable_named(flow_, step) < 0) touch(step, address_of(step), Is::kRead);
         break;
       case Kind::kStore:
-        if (global && variable_named(flow_, step) < 0) touch(address_of(step), true);
+        if (global && variable_named(flow_, step) < 0) touch(step, address_of(step), Is::kWrite);
         break;
       case Kind::kAtomic:
-        if (global && address_of(step) != kPrivate) never("has atomic operations on global memory");
+        if (global && address_of(step) != kPrivate) once(step, "has atomic operations on global memory");
         break;
       case Kind::kCopy:
         copy(step);
         break;
       case Kind::kTexture:
-        if (i.opcode == "sust" || i.opcode == "sured") found_.unknown_write = true;
-        if (i.opcode == "suld") found_.unknown_read = true;
+        if (i.opcode == "sust" || i.opcode == "sured") touch(step, kUnknown, Is::kWrite);
+        if (i.opcode == "suld") touch(step, kUnknown, Is::kRead);
         break;
       case Kind::kCall:
         called(step);
         break;
       case Kind::kUnknown:
         if (i.opcode != "mbarrier" && i.opcode != "wgmma")
-          never("has an instruction of unknown effect (" + i.opcode + ")");
+          once(step, "has an instruction of unknown effect (" + i.opcode + ")");
         break;
       default:
         break;
@@ -156,17 +152,14 @@ class AccessFinder {
     const Instruction& i = *step.instruction;
     if (i.operands.empty()) return;
     if (i.space() != Space::kShared || i.has("reduce")) {
-      found_.unknown_write |= i.space() == Space::kGlobal || i.has("reduce");
+      if (i.space() == Space::kGlobal || i.has("reduce")) touch(step, kUnknown, Is::kWrite);
       return;
     }
-    if (i.has("bulk")) {
-      found_.unknown_read = true;
-      return;
-    }
+    if (i.has("bulk")) return touch(step, kUnknown, Is::kRead);
     Origin last = kUnknown;
     for (const Use& use : flow_.uses(step))
       if (use.role == Role::kAddress) last = origin_of(use);
-    touch(last, false);
+    touch(step, last, Is::kRead);
   }
 
   void called(const Step& step) {
@@ -174,8 +167,10 @@ class AccessFinder {
       if (use.role != Role::kTarget) continue;
       if (use.named != Named::kGlobal) continue;  // its targets are looked at by themselves
       const std::string_view name = flow_.names()[use.index];
-      if (name == "vprintf") never("prints");
-      if (name == "malloc" || name == "free") never("allocates memory");
+      if (name == "vprintf") once(step, "prints");
+      if (name == "malloc" || name == "free") once(step, "allocates memory");
+      if (!is_driver_function(name) && !facts_.function(name))
+        once(step, "calls '" + std::string(name) + "', which is elsewhere");
     }
   }
 
@@ -191,25 +186,39 @@ class AccessFinder {
     return kUnknown;
   }
 
-  void touch(Origin origin, bool write) {
-    if (origin == kPrivate) return;
-    if (origin == kUnknown || origin == kNoPointer) {
-      (write ? found_.unknown_write : found_.unknown_read) = true;
-    } else if (origin & kOfVariable) {
-      const std::string& name = facts_.variables[origin & kIndex].variable->name;
-      (write ? found_.variable_writes : found_.variable_reads).insert(name);
-    } else {
-      (write ? found_.writes : found_.reads).insert((origin & kIndex) - 1);
-    }
+  using Is = GlobalAccess::Kind;
+
+  GlobalAccess of(const Step& step, Is kind) const {
+    const Instruction& i = *step.instruction;
+    GlobalAccess made;
+    made.instruction = &i;
+    made.function = number_;
+    made.kind = kind;
+    made.constant = i.has("nc");
+    for (std::string_view order : {"volatile", "relaxed", "acquire", "release", "mmio"}) made.strong |= i.has(order);
+    return made;
   }
 
-  void never(std::string reason) {
-    if (found_.never.empty()) found_.never = std::move(reason);
+  void touch(const Step& step, Origin origin, Is kind) {
+    if (origin == kPrivate) return;
+    GlobalAccess made = of(step, kind);
+    if (origin != kUnknown && origin != kNoPointer) {
+      const bool variable = origin & kOfVariable;
+      made.place = variable ? GlobalAccess::Place::kVariable : GlobalAccess::Place::kParameter;
+      made.at = variable ? origin & kIndex : (origin & kIndex) - 1;
+    }
+    found_.push_back(std::move(made));
+  }
+
+  void once(const Step& step, std::string reason) {
+    found_.push_back(of(step, Is::kOnce));
+    found_.back().reason = std::move(reason);
   }
 
   const ProgramFacts& facts_;
+  const uint32_t number_;
   const Function& function_;
-  Accesses& found_;
+  std::vector<GlobalAccess>& found_;
   const Flow flow_;
   const Values values_;
   std::vector<Origin> origins_;
@@ -221,11 +230,41 @@ bool share(const std::set<T>& a, const std::set<T>& b) {
   return std::any_of(a.begin(), a.end(), [&](const T& x) { return b.contains(x); });
 }
 
+// What the program promises not to change counts as nothing.
+struct Accesses {
+  std::set<size_t> reads, writes;
+  std::set<std::string> variable_reads, variable_writes;
+  bool unknown_read = false, unknown_write = false;
+  std::string never;  // why it can never be run again
+
+  Accesses(const ProgramFacts& facts, const std::vector<GlobalAccess>& all) {
+    for (const GlobalAccess& one : all) {
+      const bool write = one.kind == GlobalAccess::Kind::kWrite;
+      if (one.kind == GlobalAccess::Kind::kOnce) {
+        if (never.empty()) never = one.reason;
+      } else if (!write && one.constant) {
+        continue;
+      } else if (one.place == GlobalAccess::Place::kUnknown) {
+        (write ? unknown_write : unknown_read) = true;
+      } else if (one.place == GlobalAccess::Place::kVariable) {
+        (write ? variable_writes : variable_reads).insert(facts.variables[one.at].variable->name);
+      } else {
+        (write ? writes : reads).insert(one.at);
+      }
+    }
+  }
+};
+
 }  // namespace
 
+std::vector<GlobalAccess> global_accesses(const ProgramFacts& facts, const Closure& closure) {
+  std::vector<GlobalAccess> found;
+  for (const uint32_t f : closure.functions) AccessFinder(facts, f, &found).run();
+  return found;
+}
+
 void find_accesses(const ProgramFacts& facts, const Closure& closure, Analysis* analysis) {
-  Accesses found;
-  for (const uint32_t f : closure.functions) AccessFinder(facts, *facts.functions[f].function, &found).run();
+  const Accesses found(facts, global_accesses(facts, closure));
   const bool reads = found.unknown_read || !found.reads.empty() || !found.variable_reads.empty();
   const bool writes = found.unknown_write || !found.writes.empty() || !found.variable_writes.empty();
   std::string& why = analysis->not_idempotent = found.never;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "vgpu-sched/ptx/flushing.h"
 #include "vgpu-sched/ptx/leaving.h"
 #include "vgpu-sched/ptx/program_facts.h"
 #include "vgpu-sched/ptx/scope.h"
@@ -17,13 +18,15 @@ namespace {
 constexpr uint64_t kTicketBytes = 128;
 
 // One thread claims for all. The first barrier waits until nobody is in the last block any more, the second until the
-// ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's.
+// ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's; BEGIN,
+// KEEP and REDO are those of flushing.h.
 const char* const kClaim = R"(
   .shared .align 128 .b8 $ticket[128];
   .reg .b32 %$ticket, %$blocks, %$stop, %$thread, %$other;
-  .reg .b64 %$at;
+  .reg .b64 %$at, %$place;
   .reg .pred %$p;
   ld.param.b32 %$blocks, [$blocks];
+BEGIN
 $again:
   barrier.sync NUMBER;
   mov.u32 %$thread, %tid.x;
@@ -33,11 +36,13 @@ $again:
   or.b32 %$thread, %$thread, %$other;
   setp.ne.u32 %$p, %$thread, 0;
   @%$p bra $claimed;
+KEEP
   ld.param.b64 %$at, [$stop];
   ld.volatile.global.u32 %$stop, [%$at];
   mov.u32 %$ticket, 4294967295;
   setp.ne.u32 %$p, %$stop, 0;
   @%$p bra $told;
+REDO
   ld.param.b64 %$at, [$counter];
   atom.global.add.u32 %$ticket, [%$at], 1;
 $told:
@@ -49,6 +54,21 @@ $claimed:
   setp.ge.u32 %$p, %$ticket, %$blocks;
   @%$p exit;
 )";
+
+void replace_all(std::string* text, std::string_view word, const std::string& by) {
+  for (size_t at = text->find(word); at != text->npos; at = text->find(word, at + by.size()))
+    text->replace(at, word.size(), by);
+}
+
+std::string claim_text(int barrier, Flush flush) {
+  std::string text = kClaim;
+  const FlushingClaim more = flushing_claim(flush);
+  replace_all(&text, "NUMBER", std::to_string(barrier));
+  replace_all(&text, "BEGIN\n", more.begin);
+  replace_all(&text, "KEEP\n", more.keep);
+  replace_all(&text, "REDO\n", more.redo);
+  return text;
+}
 
 std::string claimed_index_text(uint8_t reads, bool one_dimensional) {
   std::string text;
@@ -107,6 +127,9 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   if (std::string reason = why_not_persistent(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
   const Leaving leaving = leaves_apart(facts, closure);
   if (!leaving.reason.empty()) return Refusal{leaving.reason};
+  if (options.flush != Flush::kNo) {
+    if (std::string reason = why_not_flushed(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
+  }
   const int number = free_barrier(facts, closure);
   if (number == 16) return Refusal{"uses all of its barriers"};
   Transplant moved(facts, closure);
@@ -119,6 +142,11 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   made.grid_at = moved.add_parameter("grid_x", Type::kU32);
   moved.add_parameter("grid_y", Type::kU32);
   moved.add_parameter("grid_z", Type::kU32);
+  if (options.flush != Flush::kNo) {
+    made.redo_at = moved.add_parameter("redo", Type::kU64);
+    made.redo_end_at = moved.add_parameter("redo_end", Type::kU32);
+    made.redo_mask_at = moved.add_parameter("redo_mask", Type::kU32);
+  }
   made.variables = moved.add_variables();
   made.parameter_bytes = moved.parameter_bytes();
   made.shared_bytes = kTicketBytes;
@@ -126,13 +154,12 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   made.name = moved.kernel().name;
 
   Block& body = *moved.kernel().body;
+  if (options.flush != Flush::kNo) made.polls = insert_polls(moved, options.flush, &body);
   bool copies = false;
   turn_back(&body, moved.prefix() + "again", &copies);
   const uint8_t reads = moved.reads();
   const uint8_t sizes = options.one_dimensional ? 0 : kReadsSizeX | kReadsSizeY;
-  std::string claim = kClaim;
-  for (size_t at = claim.find("NUMBER"); at != claim.npos; at = claim.find("NUMBER", at))
-    claim.replace(at, 6, std::to_string(number));
+  std::string claim = claim_text(number, options.flush);
   if (copies) claim.insert(claim.find("barrier.sync"), "cp.async.wait_all;\n  ");
   std::vector<Statement> entry =
       moved.statements(moved.entry_text() + grid_declarations(reads, 63) + grid_loads(reads | sizes) + claim +

@@ -5,6 +5,9 @@
 // dimensions and dynamic shared memory as the original's. Its blocks have claimed the blocks below the counter, in
 // linear order, and complete each that they claimed; every block claims once more when nothing is left, so the counter
 // may end at (blocks of the grid + persistent blocks). To go on: the same counter in a new launch.
+//
+// With SlicingOptions::flush, a stop word of kStopAndDrop makes blocks drop what they run where they pass a branch
+// back, within sixteen passes; each puts its block on a list, from which the next launch claims first.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +24,17 @@ namespace bandsaw::ptx {
 // Larger grids are cut into grid slices; so the counter never wraps.
 inline constexpr uint32_t kMaxPersistentBlocks = 1u << 31;
 
+// What the stop word says.
+inline constexpr uint32_t kStopClaiming = 1, kStopAndDrop = 2;
+
+// The list of dropped blocks, in device memory: this, then a power of two of u32, at least twice as many as persistent
+// blocks are ever launched. Indices count on and wrap. All zeros before the first launch. Before each, the caller sets
+// `redo_end` to `added`, and `taken` to `redo_end` if it went past that. The grid is done when the counter is at its
+// end and taken has come to `added`.
+struct RedoList {
+  uint32_t taken = 0, added = 0;
+};
+
 // Offsets as in SlicedKernel.
 struct PersistentKernel {
   std::string text, name;
@@ -28,6 +42,10 @@ struct PersistentKernel {
   size_t stop_at = 0;          // u64: address of a u32 (device or mapped host memory); not 0: claim no more
   size_t blocks_at = 0;        // u32: blocks of the grid as launched, at most kMaxPersistentBlocks
   size_t grid_at = 0;          // 3 x u32: the grid as launched
+  size_t redo_at = 0;          // with flush: u64: address of the RedoList
+  size_t redo_end_at = 0;      // with flush: u32
+  size_t redo_mask_at = 0;     // with flush: u32, places of the list less one
+  size_t polls = 0;            // places where blocks may drop what they run; 0: in vain
   size_t parameter_bytes = 0;  // all of the block
   uint64_t shared_bytes = 0;   // static shared memory that it needs beyond the original's
   bool whole_warps = false;    // only for blocks of x a multiple of 32, or y = z = 1
@@ -37,7 +55,8 @@ struct PersistentKernel {
 using PersistentResult = std::variant<PersistentKernel, Refusal>;
 
 // Pure, near linear. Beyond what cannot be sliced it refuses kernels whose threads may leave while others still meet
-// at a barrier, as a left thread would have to be counted out there.
+// at a barrier, as a left thread would have to be counted out there. With flush also those whose threads meet at all,
+// or use shared memory.
 PersistentResult persistent(const Program& program, std::string_view kernel, const SlicingOptions& options = {});
 
 }  // namespace bandsaw::ptx

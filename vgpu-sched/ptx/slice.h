@@ -18,11 +18,21 @@
 
 namespace bandsaw::ptx {
 
+// When persistent blocks may drop the block that they run, to run it again (idempotence.h says which of these is
+// right).
+enum class Flush : uint8_t {
+  kNo,
+  kAlways,
+  kUntilIrreversible,  // until one of its threads first stores, or does what cannot be done again
+};
+
 struct SlicingOptions {
   // Only for grids with y = z = 1: no division at all.
   bool one_dimensional = false;
   // Grid slices only: they count what their threads do.
   bool counts = false;
+  // Persistent blocks only.
+  Flush flush = Flush::kNo;
 };
 
 // What the threads of counted grid slices have done, as their text has it, all added up: instructions, accesses of

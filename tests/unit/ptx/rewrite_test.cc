@@ -204,6 +204,29 @@ TEST(Persistent, WholeWarpsMayLeave) {
   EXPECT_FALSE(not_persistent(kernel(test + "30; @%p1 bra L;" + shuffle)).empty());
 }
 
+TEST(Dropping, IsRefusedWhereThreadsMeetOrShare) {
+  const auto refused = [](const std::string& items) {
+    const PersistentResult result = persistent(program_of(items), "k", {.flush = Flush::kAlways});
+    const auto* refusal = std::get_if<Refusal>(&result);
+    return refusal ? refusal->reason : "";
+  };
+  EXPECT_TRUE(contains(refused(kernel("bar.sync 0; ret;")), "threads meet"));
+  EXPECT_TRUE(contains(refused(kernel("shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1; ret;")), "threads meet"));
+  EXPECT_TRUE(contains(refused(".shared .u32 s;\n" + kernel("st.shared.u32 [s], 1; ret;")), "shared memory"));
+  EXPECT_EQ(refused(kernel("ret;")), "");
+}
+
+TEST(Dropping, PollsWhereBranchesGoBack) {
+  const std::string loop = "L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 99; @%p1 bra L; bra M; M: ret;";
+  const auto made = [&](Flush flush) {
+    return std::get<PersistentKernel>(persistent(program_of(kernel(loop)), "k", {.flush = flush}));
+  };
+  EXPECT_EQ(made(Flush::kAlways).polls, 1u);
+  EXPECT_EQ(made(Flush::kNo).polls, 0u);
+  EXPECT_EQ(made(Flush::kNo).redo_at, 0u);
+  EXPECT_GT(made(Flush::kUntilIrreversible).redo_mask_at, made(Flush::kUntilIrreversible).redo_at);
+}
+
 TEST(Rewrites, CompileForEverySample) {
   for (const char* name : kSamples) {
     const Program program(parse(sample(name)));
@@ -215,8 +238,10 @@ TEST(Rewrites, CompileForEverySample) {
           EXPECT_TRUE(ptxas_takes(made->text, target)) << name << " " << kernel << "\n" << made->text;
         }
       }
-      const PersistentResult result = persistent(program, kernel);
-      if (const auto* made = std::get_if<PersistentKernel>(&result)) {
+      for (const Flush flush : {Flush::kNo, Flush::kAlways, Flush::kUntilIrreversible}) {
+        const PersistentResult result = persistent(program, kernel, {.flush = flush});
+        const auto* made = std::get_if<PersistentKernel>(&result);
+        if (!made || (flush != Flush::kNo && made->polls == 0)) continue;
         EXPECT_TRUE(ptxas_takes(made->text, target)) << name << " " << kernel << "\n" << made->text;
       }
     }

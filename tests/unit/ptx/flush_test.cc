@@ -1,0 +1,256 @@
+// Persistent blocks that are told to drop what they run do to memory what the original does: on the software device's
+// compiler. They are told by the kernel itself, at a block and a round of its loop that the test chooses, or by another
+// thread at any time.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/soft/codegen_harness.h"
+#include "vgpu-sched/ptx/idempotence.h"
+#include "vgpu-sched/ptx/parser.h"
+#include "vgpu-sched/ptx/persistent.h"
+
+namespace bandsaw::soft::test {
+namespace {
+
+constexpr uint32_t kBlocks = 9, kThreads = 64, kPlaces = 16, kNever = 99, kManyRounds = 20000;
+
+// Threads go round `rounds` times and up to 49 more; some leave at once. END is what each does with its sum.
+const char* const kSums = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry sums(.param .u64 to, .param .u64 from, .param .u64 signal, .param .u32 at_block, .param .u32 at_round,
+                      .param .u32 rounds) {
+  .reg .b64 %to, %from, %signal, %at;
+  .reg .b32 %t, %b, %n, %i, %last, %v, %sum, %block, %round;
+  .reg .pred %p, %q;
+  ld.param.u64 %to, [to];
+  ld.param.u64 %from, [from];
+  ld.param.u64 %signal, [signal];
+  ld.param.u32 %block, [at_block];
+  ld.param.u32 %round, [at_round];
+  mov.u32 %t, %tid.x;
+  setp.ge.u32 %p, %t, 50;
+  @%p exit;
+  mov.u32 %b, %ctaid.x;
+  mad.lo.u32 %n, %b, 64, %t;
+  mov.u32 %i, 0;
+  mov.u32 %sum, %n;
+  ld.param.u32 %v, [rounds];
+  add.u32 %last, %t, %v;
+again:
+  add.u32 %v, %n, %i;
+  and.b32 %v, %v, 127;
+  mul.wide.u32 %at, %v, 4;
+  add.u64 %at, %at, %from;
+  ld.global.u32 %v, [%at];
+  mad.lo.u32 %sum, %sum, 3, %v;
+  setp.ne.u32 %p, %b, %block;
+  @%p bra past;
+  setp.ne.u32 %p, %i, %round;
+  @%p bra past;
+  SIGNAL
+past:
+  add.u32 %i, %i, 1;
+  setp.lt.u32 %p, %i, %last;
+  @%p bra again;
+  mul.wide.u32 %at, %n, 4;
+  add.u64 %at, %at, %to;
+  END
+  exit;
+})";
+
+// After its store or atomic operation each thread goes round again.
+const std::string kGoesOn = R"(
+  mov.u32 %i, 0;
+more:
+  mad.lo.u32 %v, %v, 5, %i;
+  setp.ne.u32 %p, %b, %block;
+  @%p bra on;
+  add.u32 %sum, %i, 1000;
+  setp.ne.u32 %p, %sum, %round;
+  @%p bra on;
+  SIGNAL
+on:
+  add.u32 %i, %i, 1;
+  setp.lt.u32 %p, %i, 60;
+  @%p bra more;
+)";
+
+std::string with(std::string text, const std::string& word, const std::string& by) {
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + by.size()))
+    text.replace(at, word.size(), by);
+  return text;
+}
+
+// Of kernels that are marked by their stores the kernel itself cannot tell, as that is a store.
+std::string text_of(const std::string& end, ptx::Flush flush) {
+  const bool tells = flush == ptx::Flush::kAlways;
+  return with(with(with(kSums, "END", end), "GOES ON", kGoesOn), "SIGNAL",
+              tells ? "st.global.u32 [%signal], 2;" : "add.u32 %v, %v, 0;");
+}
+
+struct Case {
+  const char* name;
+  const char* end;
+  ptx::Flush flush;
+};
+
+struct Pair;
+
+class Dropped : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    reset_memory();
+    from_ = array<uint32_t>(128);
+    to_ = array<uint32_t>(kBlocks * kThreads);
+    stop_ = array<uint32_t>(1);
+    nobody_ = array<uint32_t>(1);
+    counter_ = array<uint32_t>(1);
+    redo_ = array<uint32_t>(2 + kPlaces);
+    for (uint32_t i = 0; i < 128; ++i) from_[i] = i * i + 7;
+  }
+
+  void clean() {
+    for (uint32_t i = 0; i < kBlocks * kThreads; ++i) to_[i] = i;
+    std::memset(redo_, 0, (2 + kPlaces) * 4);
+    *counter_ = *stop_ = 0;
+  }
+  std::vector<uint32_t> state() const { return {to_, to_ + kBlocks * kThreads}; }
+
+  std::vector<std::byte> parameters(const uint32_t* signal, uint32_t block, uint32_t round,
+                                    uint32_t rounds = 40) const {
+    std::vector<std::byte> packed(36);
+    const uint64_t pointers[] = {reinterpret_cast<uint64_t>(to_), reinterpret_cast<uint64_t>(from_),
+                                 reinterpret_cast<uint64_t>(signal)};
+    std::memcpy(packed.data(), pointers, sizeof pointers);
+    std::memcpy(packed.data() + 24, &block, 4);
+    std::memcpy(packed.data() + 28, &round, 4);
+    std::memcpy(packed.data() + 32, &rounds, 4);
+    return packed;
+  }
+
+  std::vector<uint32_t> expected(Kernels* original, uint32_t rounds);
+
+  // One launch, as a runner makes it: nobody is told any more.
+  void launch(Pair* pair, std::vector<std::byte> packed, uint32_t resident);
+
+  uint32_t *from_ = nullptr, *to_ = nullptr, *stop_ = nullptr, *nobody_ = nullptr, *counter_ = nullptr;
+  uint32_t* redo_ = nullptr;
+};
+
+// The original and the kernel made of it.
+struct Pair {
+  explicit Pair(const Case& of) : text(text_of(of.end, of.flush)), program(ptx::parse(text)), original(text) {
+    auto result = ptx::persistent(program, "sums", {.flush = of.flush});
+    if (auto* refusal = std::get_if<ptx::Refusal>(&result)) {
+      ADD_FAILURE() << refusal->reason;
+      return;
+    }
+    made = std::get<ptx::PersistentKernel>(std::move(result));
+    kernels = std::make_unique<Kernels>(made.text);
+  }
+  bool ok() const { return original.ok() && kernels && kernels->ok(); }
+  const std::string text;
+  const ptx::Program program;
+  Kernels original;
+  ptx::PersistentKernel made;
+  std::unique_ptr<Kernels> kernels;
+};
+
+void Dropped::launch(Pair* pair, std::vector<std::byte> packed, uint32_t resident) {
+  const ptx::PersistentKernel& made = pair->made;
+  *stop_ = 0;
+  packed.resize(made.parameter_bytes);
+  const auto put = [&](size_t at, const auto& value) { std::memcpy(packed.data() + at, &value, sizeof value); };
+  const uint32_t grid[] = {kBlocks, 1, 1};
+  put(made.counter_at, reinterpret_cast<uint64_t>(counter_));
+  put(made.stop_at, reinterpret_cast<uint64_t>(stop_));
+  put(made.blocks_at, kBlocks);
+  put(made.grid_at, grid);
+  put(made.redo_at, reinterpret_cast<uint64_t>(redo_));
+  put(made.redo_end_at, redo_[1]);
+  put(made.redo_mask_at, kPlaces - 1);
+  Shape shape;
+  shape.grid[0] = resident;
+  shape.block[0] = kThreads;
+  const Outcome outcome = pair->kernels->run(made.name, shape, packed);
+  ASSERT_EQ(outcome.fault, 0u);
+  ASSERT_FALSE(outcome.stuck);
+  if (static_cast<int32_t>(redo_[0] - redo_[1]) > 0) redo_[0] = redo_[1];
+}
+
+std::vector<uint32_t> Dropped::expected(Kernels* original, uint32_t rounds) {
+  clean();
+  Shape shape;
+  shape.grid[0] = kBlocks;
+  shape.block[0] = kThreads;
+  EXPECT_EQ(original->run("sums", shape, parameters(nobody_, kNever, 0, rounds)).fault, 0u);
+  return state();
+}
+
+TEST_P(Dropped, AtAnyRoundAndRunAgain) {
+  if (GetParam().flush != ptx::Flush::kAlways) GTEST_SKIP() << "its own store would keep it";
+  Pair pair(GetParam());
+  ASSERT_TRUE(pair.ok());
+  EXPECT_GT(pair.made.polls, 0u);
+  const std::vector<uint32_t> wanted = expected(&pair.original, 40);
+  uint32_t dropped = 0;
+  for (const uint32_t resident : {1u, 4u}) {
+    for (const uint32_t block : {0u, 3u, kBlocks - 1}) {
+      for (const uint32_t round : {0u, 5u, 33u, 70u, 1030u}) {
+        clean();
+        launch(&pair, parameters(stop_, block, round), resident);
+        dropped += redo_[1];
+        EXPECT_LE(redo_[1] - redo_[0], resident);
+        // Stopped again while blocks of the list are claimed, then gone on to the end.
+        launch(&pair, parameters(stop_, block, round), resident);
+        launch(&pair, parameters(nobody_, kNever, 0), resident);
+        EXPECT_EQ(redo_[0], redo_[1]);
+        EXPECT_GE(*counter_, kBlocks);
+        ASSERT_EQ(state(), wanted) << "block " << block << ", round " << round << ", " << resident << " resident";
+      }
+    }
+  }
+  EXPECT_GT(dropped, 0u);
+}
+
+TEST_P(Dropped, ByAnotherThreadAndRunAgain) {
+  Pair pair(GetParam());
+  ASSERT_TRUE(pair.ok());
+  const std::vector<uint32_t> wanted = expected(&pair.original, kManyRounds);
+  uint32_t dropped = 0;
+  for (uint32_t when = 1; when < kBlocks; ++when) {
+    clean();
+    std::thread other([&] {
+      while (std::atomic_ref(*counter_).load() < when) std::this_thread::yield();
+      std::atomic_ref(*stop_).store(ptx::kStopAndDrop);
+    });
+    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    other.join();
+    dropped += redo_[1];
+    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    EXPECT_EQ(redo_[0], redo_[1]);
+    ASSERT_EQ(state(), wanted) << "told at block " << when;
+  }
+  EXPECT_GT(dropped, 0u);
+}
+
+const Case kCases[] = {
+    {"Strict", "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
+    {"StoresAndGoesOn", "st.global.u32 [%at], %sum; GOES ON", ptx::Flush::kAlways},
+    {"InPlace", "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; GOES ON",
+     ptx::Flush::kUntilIrreversible},
+    {"Atomic", "red.global.add.u32 [%at], %sum; GOES ON", ptx::Flush::kUntilIrreversible},
+};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Dropped, testing::ValuesIn(kCases), [](const auto& p) { return p.param.name; });
+
+}  // namespace
+}  // namespace bandsaw::soft::test

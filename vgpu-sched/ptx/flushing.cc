@@ -1,0 +1,182 @@
+#include "vgpu-sched/ptx/flushing.h"
+
+#include <iterator>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "vgpu-sched/ptx/scope.h"
+#include "vgpu-sched/ptx/special.h"
+
+namespace bandsaw::ptx {
+namespace {
+
+// The word behind the ticket says what became of the block that runs: 0: nothing yet, 1: it did what cannot be done
+// again, 2: it was dropped. Whoever comes first decides.
+const char* const kDrop = "st.shared.b32 [$ticket+8], 2;\n";
+const char* const kDropUnlessMarked = R"(
+  atom.shared.cas.b32 %$other, [$ticket+8], 0, 2;
+  setp.eq.u32 %$p, %$other, 1;
+  @%$p bra $on_NUMBER;
+)";
+const char* const kMark = R"(
+  ld.volatile.shared.b32 %$other, [$ticket+8];
+  setp.eq.u32 %$p, %$other, 1;
+  @%$p bra $marked_NUMBER;
+  atom.shared.cas.b32 %$other, [$ticket+8], 0, 1;
+  setp.eq.u32 %$p, %$other, 2;
+  @%$p bra $again;
+$marked_NUMBER:
+)";
+
+std::string numbered(std::string text, size_t number) {
+  for (size_t at = text.find("NUMBER"); at != text.npos; at = text.find("NUMBER", at))
+    text.replace(at, 6, std::to_string(number));
+  return text;
+}
+
+// A thread asks each sixteenth time only, as what it reads lies far away.
+std::string poll_text(Flush flush) {
+  std::string text = R"(
+  add.u32 %$passes, %$passes, 1;
+  and.b32 %$other, %$passes, 15;
+  setp.ne.u32 %$p, %$other, 0;
+  @%$p bra $on_NUMBER;
+  ld.param.b64 %$at, [$stop];
+  ld.volatile.global.u32 %$other, [%$at];
+  setp.ne.u32 %$p, %$other, 2;
+  @%$p bra $on_NUMBER;
+)";
+  text += flush == Flush::kAlways ? kDrop : kDropUnlessMarked;
+  text += "bra $again;\n$on_NUMBER:\n";
+  return text;
+}
+
+bool goes_back(const Instruction& i, const std::set<std::string>& passed) {
+  if (i.opcode != "bra" || i.operands.size() != 1) return false;
+  const auto* target = i.operands[0].as<Symbol>();
+  return target && passed.contains(target->name);
+}
+
+// By its text alone, and so more than the analysis names: every store, and every call.
+bool is_irreversible(const Instruction& i) {
+  const Space space = i.space();
+  const bool global = space == Space::kGlobal || space == Space::kNone;
+  switch (kind_of(i)) {
+    case Kind::kLoad:
+      return global && (i.has("volatile") || i.has("relaxed") || i.has("acquire") || i.has("mmio"));
+    case Kind::kStore:
+    case Kind::kAtomic:
+      return global;
+    case Kind::kCopy:
+    case Kind::kTexture:
+    case Kind::kCall:
+    case Kind::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Inserter {
+ public:
+  Inserter(const Transplant& moved, Flush flush) : moved_(moved), flush_(flush) {}
+
+  void run(Block* block) {
+    std::vector<Statement> made;
+    for (Statement& statement : block->statements) {
+      if (auto* inner = statement.as<Block>()) run(inner);
+      if (const auto* label = statement.as<Label>()) passed_.insert(label->name);
+      if (const auto* i = statement.as<Instruction>()) {
+        if (goes_back(*i, passed_)) add(numbered(poll_text(flush_), polls_++), &made);
+        if (flush_ == Flush::kUntilIrreversible && is_irreversible(*i)) add(numbered(kMark, marks_++), &made);
+      }
+      made.push_back(std::move(statement));
+    }
+    block->statements = std::move(made);
+  }
+  size_t polls() const { return polls_; }
+
+ private:
+  void add(const std::string& text, std::vector<Statement>* made) const {
+    std::vector<Statement> more = moved_.statements(text);
+    made->insert(made->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+
+  const Transplant& moved_;
+  const Flush flush_;
+  std::set<std::string> passed_;  // labels
+  size_t polls_ = 0, marks_ = 0;
+};
+
+}  // namespace
+
+std::string why_not_flushed(const ProgramFacts& facts, const Closure& closure) {
+  for (const uint32_t f : closure.functions) {
+    bool meets = false, shares = false;
+    walk(*facts.functions[f].function->body, [&](const Statement& statement) {
+      if (const auto* i = statement.as<Instruction>())
+        meets |= kind_of(*i) == Kind::kBarrier || i->has("sync") || i->opcode == "bar";
+      if (const auto* variable = statement.as<Variable>()) shares |= variable->space == Space::kShared;
+    });
+    if (meets) return "cannot be dropped: its threads meet, and those that have left would be missed";
+    if (shares) return "cannot be dropped: its threads may wait for what others put into shared memory";
+  }
+  for (const uint32_t v : closure.own_variables)
+    if (facts.variables[v].variable->space == Space::kShared)
+      return "cannot be dropped: its threads may wait for what others put into shared memory";
+  return "";
+}
+
+FlushingClaim flushing_claim(Flush flush) {
+  if (flush == Flush::kNo) return {};
+  return {.begin = R"(
+  .reg .b32 %$passes;
+  mov.u32 %$passes, 0;
+  st.shared.b32 [$ticket+8], 0;
+)",
+          // The ticket is still that of the dropped block.
+          .keep = R"(
+  ld.shared.b32 %$other, [$ticket+8];
+  setp.ne.u32 %$p, %$other, 2;
+  @%$p bra $kept;
+  ld.shared.b32 %$ticket, [$ticket];
+  ld.param.b64 %$at, [$redo];
+  atom.global.add.u32 %$other, [%$at+4], 1;
+  ld.param.b32 %$stop, [$redo_mask];
+  and.b32 %$other, %$other, %$stop;
+  mul.wide.u32 %$place, %$other, 4;
+  add.u64 %$at, %$at, %$place;
+  st.global.b32 [%$at+8], %$ticket;
+$kept:
+  st.shared.b32 [$ticket+8], 0;
+)",
+          // The list is looked at before it is counted up, so that its count ends near its end.
+          .redo = R"(
+  ld.param.b64 %$at, [$redo];
+  ld.param.b32 %$stop, [$redo_end];
+  ld.volatile.global.u32 %$other, [%$at];
+  sub.u32 %$other, %$stop, %$other;
+  setp.le.s32 %$p, %$other, 0;
+  @%$p bra $new;
+  atom.global.add.u32 %$other, [%$at], 1;
+  sub.u32 %$stop, %$stop, %$other;
+  setp.le.s32 %$p, %$stop, 0;
+  @%$p bra $new;
+  ld.param.b32 %$stop, [$redo_mask];
+  and.b32 %$other, %$other, %$stop;
+  mul.wide.u32 %$place, %$other, 4;
+  add.u64 %$at, %$at, %$place;
+  ld.volatile.global.u32 %$ticket, [%$at+8];
+  bra $told;
+$new:
+)"};
+}
+
+size_t insert_polls(const Transplant& moved, Flush flush, Block* body) {
+  Inserter inserter(moved, flush);
+  inserter.run(body);
+  return inserter.polls();
+}
+
+}  // namespace bandsaw::ptx
