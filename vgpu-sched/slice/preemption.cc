@@ -58,7 +58,8 @@ PreemptionCost preemption_cost(const PreemptionCosts& costs, std::span<const Run
       double most = 0;
       for (const RunningBlock& other : sm) most = std::max(most, other.executed);
       // Its place is empty from its end to that of the one which is behind all others.
-      return {std::max(0.0, costs.block_work - block.executed) * costs.ns_per_work, most - block.executed};
+      const double whole = costs.block_work * (1 + costs.spread);
+      return {std::max(0.0, whole - block.executed) * costs.ns_per_work, most - block.executed};
     }
     case Preemption::kFlush:
       return block.flushable ? PreemptionCost{0, block.executed} : kImpossible;

@@ -35,6 +35,7 @@ struct RunningBlock {
 struct PreemptionCosts {
   double block_work = 0;   // of a whole block, the mean
   double ns_per_work = 0;  // of one block among those resident with it
+  double spread = 0;       // by how much of that blocks may take longer: a margin for those that drain, 0 in the paper
   double switch_ns = 0;    // to save the state of all blocks of an SM; loading it takes as long
 };
 

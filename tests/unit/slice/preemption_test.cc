@@ -43,6 +43,14 @@ TEST(Preemption, WhatDrainsWaitsForTheSlowest) {
   EXPECT_DOUBLE_EQ(preemption_cost(kCosts, {Sm{{150, false}}}, 0, Preemption::kDrain).latency_ns, 0);
 }
 
+TEST(Preemption, AMarginForBlocksThatTakeLonger) {
+  PreemptionCosts costs = kCosts;
+  costs.spread = 0.1;
+  EXPECT_DOUBLE_EQ(preemption_cost(costs, Sm{{90, true}}, 0, Preemption::kDrain).latency_ns, 20'000);
+  EXPECT_EQ(how({{85, true}}, kBound, kAllPreemptions, kCosts), std::vector{Preemption::kDrain});
+  EXPECT_EQ(how({{85, true}}, kBound, kAllPreemptions, costs), std::vector{Preemption::kSwitch});
+}
+
 TEST(Preemption, WhatIsNotKnownIsNotChosen) {
   const PreemptionCosts nothing{};
   EXPECT_TRUE(std::isinf(preemption_cost(nothing, Sm{{5, true}}, 0, Preemption::kDrain).latency_ns));
