@@ -22,6 +22,7 @@ FigureValues kernelet_9();
 FigureValues cruz_tables();
 FigureValues bashizade_10();
 FigureValues bashizade_11();
+FigureValues maestro_10();
 FigureValues chimera_bounds();       // figures 4.5, 4.6 and 4.7, by bound
 FigureValues chimera_idempotence();  // figure 4.8
 

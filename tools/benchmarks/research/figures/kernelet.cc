@@ -27,7 +27,9 @@ class Kernels {
 
   double seconds(const std::string& mode, const std::vector<Job>& jobs, std::uint64_t seed = 1) {
     auto planner = make_planner(mode, model_, {}, &table_, seed);
-    return Simulation(gpu_, kernels_, minimums(gpu_, kernels_, kLength), std::move(planner)).run(jobs).seconds();
+    return Simulation(gpu_, kernels_, minimums(gpu_, kernels_, kLength), std::move(planner), {.rates = &rates_})
+        .run(jobs)
+        .seconds();
   }
 
  private:
@@ -35,6 +37,7 @@ class Kernels {
   std::vector<SimKernel> kernels_ = eight_kernels();
   CoRunModel model_;
   SimTable table_;
+  SimRates rates_;
 };
 
 Mix mix_named(const std::string& name) {

@@ -19,6 +19,7 @@ std::map<std::string, std::function<FigureValues()>> figures(int schedules) {
           {"cruz", cruz_tables},
           {"bashizade-10", bashizade_10},
           {"bashizade-11", bashizade_11},
+          {"maestro-5.10", maestro_10},
           {"chimera-bounds", chimera_bounds},
           {"chimera-idempotence", chimera_idempotence}};
 }
