@@ -121,6 +121,9 @@ void JsonServer::on_read(bufferevent* connection, void* self) {
 
 void JsonServer::answer(bufferevent* connection, const char* line, size_t length) {
   const auto request = parse_json({line, length});
+  if (request.is_object() && request.contains("notices")) {
+    request["notices"] == true ? void(listening_.insert(connection)) : void(listening_.erase(connection));
+  }
   write_line(connection,
              request.is_object() ? handler_(request) : nlohmann::json{{"ok", false}, {"error", "not a JSON object"}});
 }
@@ -129,8 +132,13 @@ void JsonServer::on_event(bufferevent* connection, short what, void* self) {
   if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) static_cast<JsonServer*>(self)->drop(connection);
 }
 
+void JsonServer::notify(const std::string& notice) {
+  for (bufferevent* connection : listening_) write_line(connection, {{"notice", notice}});
+}
+
 void JsonServer::drop(bufferevent* connection) {
   connections_.erase(connection);
+  listening_.erase(connection);
   bufferevent_free(connection);
 }
 
@@ -163,10 +171,14 @@ void JsonClient::on_read(bufferevent* connection, void* self) {
   auto* client = static_cast<JsonClient*>(self);
   size_t length = 0;
   while (Line line = read_line(connection, &length)) {
+    auto reply = parse_json({line.get(), length});
+    if (reply.is_object() && reply.contains("notice")) {
+      if (client->noticed_) client->noticed_();
+      continue;
+    }
     if (client->waiting_.empty()) continue;
     const Callback callback = std::move(client->waiting_.front());
     client->waiting_.pop_front();
-    auto reply = parse_json({line.get(), length});
     if (reply.is_object()) {
       callback(std::move(reply));
     } else {

@@ -1,4 +1,5 @@
-// Line-delimited JSON over a Unix stream socket: a request is one line, its reply is one line, in order.
+// Line-delimited JSON over a Unix stream socket: a request is one line, its reply is one line, in order. A line with
+// "notice" is no reply: the server sends it of itself, to clients that asked for notices.
 //
 // The process ignores SIGPIPE. Threads: everything runs on the thread of the event loop. Callbacks may destroy neither
 // the object that calls them.
@@ -39,6 +40,8 @@ class JsonServer {
   JsonServer(event_base* base, UniqueFd listener, Handler handler);
   ~JsonServer();
   JsonServer(const JsonServer&) = delete;
+  // A line with this word as its "notice", to all connections whose last request with "notices" had it true.
+  void notify(const std::string& notice);
 
  private:
   static void on_accept(evutil_socket_t, short, void* self);
@@ -52,7 +55,7 @@ class JsonServer {
   Handler handler_;
   unsigned owner_;
   event* accept_event_ = nullptr;
-  std::unordered_set<bufferevent*> connections_;
+  std::unordered_set<bufferevent*> connections_, listening_;  // those that want notices
 };
 
 class JsonClient {
@@ -65,6 +68,8 @@ class JsonClient {
   // The reply, or ECONNRESET when the connection ends before it, EPROTO when it is no line, EBUSY when as many as
   // kMostWaiting are to come.
   void request(const nlohmann::json& object, Callback callback);
+  // What is called for each notice; the server may send any number of them.
+  void on_notice(std::function<void()> noticed) { noticed_ = std::move(noticed); }
   int peer_pid() const { return peer_pid_; }
   // Ends the connection: waiting callbacks get ECONNRESET, then `on_closed` is called, with EPROTO if it was the other
   // side's nonsense that ended it.
@@ -78,6 +83,7 @@ class JsonClient {
 
   bufferevent* connection_;
   std::function<void(const Status&)> on_closed_;
+  std::function<void()> noticed_;
   std::deque<Callback> waiting_;
   int peer_pid_ = 0;
 };

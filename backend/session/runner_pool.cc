@@ -219,6 +219,7 @@ void RunnerPool::note_failure(const std::string& why) {
   not_before_ = Clock::now() + pause;
   log::error("a runner ended before it was of use ({}): {}; next attempt in {} ms", program_.path, why, pause.count());
   if (failures_in_a_row_ >= kFailuresToGiveUp) {
+    if (on_failing_) on_failing_();
     refuse_waiters(Status::error(EIO, "runners do not start{}: {}",
                                  launch_config_.mps.empty() ? "" : " as clients of the MPS daemon", why),
                    false);

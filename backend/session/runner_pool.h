@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ class RunnerPool : public RunnerSource {
   ExchangeService& exchange() { return exchange_; }
   // Where they find shared segments. Not owned, outlives this; before start().
   void set_segments(SegmentService* segments) { segments_ = segments; }
+  // Called each time that a runner ends unused, once failing() says why.
+  void on_failing(std::function<void()> failing) { on_failing_ = std::move(failing); }
 
   // What the device is, as the last runner that became ready has said; null: none has.
   const vgpu_device_info* device_info() const { return device_info_ ? &*device_info_ : nullptr; }
@@ -90,6 +93,7 @@ class RunnerPool : public RunnerSource {
   unsigned failures_in_a_row_ = 0;
   uint64_t started_ = 0, failed_ = 0;
   std::string last_failure_;
+  std::function<void()> on_failing_;
 };
 
 }  // namespace bandsaw

@@ -165,10 +165,15 @@ Status Session::prepare() {
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm, config_.index);
   pool_->set_segments(segments_.get());
+  pool_->on_failing([this] { control_->notify("failing"); });
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
       base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
+  usage_page_.on_use([this] {
+    status_query_->wake();
+    control_->notify("used");
+  });
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()),
                                              processes_config([this] { return direct_->slots(); }), pool_.get(),
                                              &usage_page_);
@@ -266,7 +271,8 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
   if (op == "status") return status();
   if (op == "set") {
     const Status status = set(request);
-    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+    return status.ok() ? nlohmann::json{{"ok", true}, {"notices", true}}
+                       : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "segment_end") {
     const Status status = end_segment(request);

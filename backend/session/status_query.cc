@@ -10,6 +10,7 @@ namespace bandsaw {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{1000};
+constexpr unsigned kQuietTicks = 3, kQuietWithSensors = 15;  // sensors that nobody asks for are let go before
 
 template <typename T>
 vgpu_ctl_reply with(const T& answer) {
@@ -34,9 +35,24 @@ StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, Vgp
       device_info_(std::move(device_info)),
       sensors_(std::move(sensors)) {
   timer_.reset(event_new(
-      base, -1, EV_PERSIST, [](evutil_socket_t, short, void* self) { static_cast<StatusQuery*>(self)->take(); }, this));
+      base, -1, EV_PERSIST, [](evutil_socket_t, short, void* self) { static_cast<StatusQuery*>(self)->tick(); }, this));
+}
+
+bool StatusQuery::awake() const { return evtimer_pending(timer_.get(), nullptr) != 0; }
+
+void StatusQuery::wake() {
+  quiet_ = 0;
+  if (awake()) return;
+  take();
   const timeval period = to_timeval(kPeriod);
   event_add(timer_.get(), &period);
+}
+
+// A virtual GPU that nobody uses costs the host nothing.
+void StatusQuery::tick() {
+  take();
+  if (usage_page_->taken() > 0) quiet_ = 0;
+  if (usage_page_->taken() == 0 && ++quiet_ >= (sensors_ ? kQuietWithSensors : kQuietTicks)) event_del(timer_.get());
 }
 
 void StatusQuery::take() {
@@ -46,7 +62,8 @@ void StatusQuery::take() {
   taken_us_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
-vgpu_ctl_reply StatusQuery::answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes) const {
+vgpu_ctl_reply StatusQuery::answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes) {
+  wake();
   switch (query.what) {
     case VGPU_QUERY_DEVICE:
       return device();

@@ -26,9 +26,13 @@ class StatusQuery {
               std::unique_ptr<SensorReader> sensors);
 
   // `processes`: those that the asker may see.
-  vgpu_ctl_reply answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes) const;
+  vgpu_ctl_reply answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes);
+  // Looks each second from now on, until there is nothing to see.
+  void wake();
+  bool awake() const;
 
  private:
+  void tick();
   void take();
   vgpu_ctl_reply device() const;
   vgpu_ctl_reply sensors() const;
@@ -42,6 +46,7 @@ class StatusQuery {
   EventPtr timer_;
   UsageRates rates_;
   uint64_t taken_us_ = 0;  // since the epoch
+  unsigned quiet_ = 0;     // looks in a row at which nobody used the virtual GPU
 };
 
 }  // namespace bandsaw

@@ -139,7 +139,8 @@ UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
       resident_(other.resident_),
       charged_(other.charged_),
       limits_(other.limits_),
-      past_(other.past_) {}
+      past_(other.past_),
+      use_begins_(std::move(other.use_begins_)) {}
 
 UsagePageOwner::~UsagePageOwner() {
   if (page_) ::munmap(page_, sizeof(UsagePage));
@@ -150,8 +151,8 @@ int UsagePageOwner::take_slot() {
   for (size_t slot = 0; slot < taken_.size(); ++slot) {
     if (taken_[slot]) continue;
     taken_[slot] = true;
-    ++taken_count_;
     new (&page_->slots[slot]) UsageSlot{};
+    if (++taken_count_ == 1 && use_begins_) use_begins_();
     return static_cast<int>(slot);
   }
   return -1;

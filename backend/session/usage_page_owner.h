@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -56,6 +57,8 @@ class UsagePageOwner {
   // After the runner's death: its memory is free again, its counters join the sums.
   void give_back(int slot);
   unsigned taken() const { return taken_count_; }
+  // Called when a slot is taken and none was.
+  void on_use(std::function<void()> begins) { use_begins_ = std::move(begins); }
 
   // Memory that belongs to no runner: counts against the share until it is given back. False: over the share, or over
   // what may lie on the device.
@@ -93,6 +96,7 @@ class UsagePageOwner {
   int64_t charged_ = 0;                // bytes that belong to no runner
   Limits limits_{};
   Usage past_;
+  std::function<void()> use_begins_;
 };
 
 }  // namespace bandsaw

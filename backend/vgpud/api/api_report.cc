@@ -33,9 +33,20 @@ void Api::note_use(const json& view) {
   if (history_) history_->sample(view, ::time(nullptr), monotonic_ns());
 }
 
+// Sessions of those that nobody uses are left asleep: what was promised is known here.
 void Api::note_all() {
+  static const json::json_pointer processes("/live/processes"), memory("/live/memory_used");
   for (const VgpuSpec& spec : registry_->all()) {
-    view(spec, [this](const json& object) { note_use(object); });
+    if (!session_manager_->used(spec.name)) {
+      note_use(to_json(spec));
+      continue;
+    }
+    view(spec, [this](const json& object) {
+      note_use(object);
+      const bool unused =
+          object.contains(processes) && object[processes].empty() && object.value(memory, uint64_t{1}) == 0;
+      if (unused) session_manager_->quiet(object.value("name", ""));
+    });
   }
 }
 

@@ -17,7 +17,7 @@ namespace bandsaw {
 namespace {
 
 constexpr long kHealthIntervalUs = 250'000;
-constexpr unsigned kSlowTicks = 4;  // between questions to those whose fault ends nobody else
+constexpr unsigned kSlowTicks = 4;  // between questions to those whose fault ends nobody else, if they have news
 
 // Tells folders of one vgpud from those of another, which has another RUN.
 std::string run_id(const std::string& run) { return fmt::format("{:08x}", std::hash<std::string>()(run) & 0xffffffff); }
@@ -82,10 +82,13 @@ MpsDaemon* SessionManager::mps_of(const std::string& device) const {
 
 void SessionManager::check_health() {
   const bool all = ++health_ticks_ % kSlowTicks == 0;
+  if (!all && mps_.empty()) return;
   for (const auto& [name, supervisor] : supervisors_) {
-    if (!supervisor->running() || (!all && supervisor->spec().sharing != Sharing::kMps)) continue;
+    if (!supervisor->running()) continue;
+    const bool client = supervisor->spec().sharing == Sharing::kMps && mps_of(supervisor->spec().device);
+    if (!client && !(all && supervisor->take_news())) continue;
     supervisor->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {
-      if (reply.ok()) take_health(vgpu, reply.value());
+      take_health(vgpu, reply.ok() ? reply.value() : nlohmann::json{{"silent", true}});
     });
   }
 }
@@ -93,6 +96,8 @@ void SessionManager::check_health() {
 void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& health) {
   const auto found = supervisors_.find(vgpu);
   if (found == supervisors_.end()) return;
+  const auto failing = health.value("failing", std::string());
+  if (!failing.empty() || health.contains("silent")) found->second->more_news();  // until all is well again
   const std::string device = found->second->spec().device;
   // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
   const auto mps = health.value("mps", std::string());
@@ -100,7 +105,6 @@ void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& 
     daemon->replace(fmt::format(
         "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs there", vgpu));
   }
-  const auto failing = health.value("failing", std::string());
   if (!failing.empty() && failing_) failing_(device, vgpu, failing);
 }
 
@@ -206,6 +210,15 @@ void SessionManager::request(const std::string& name, const nlohmann::json& obje
   const auto found = supervisors_.find(name);
   if (found == supervisors_.end()) return answer(Status::error(ENOENT, "no session of '{}'", name));
   found->second->request(object, std::move(answer));
+}
+
+bool SessionManager::used(const std::string& name) const {
+  const auto found = supervisors_.find(name);
+  return found != supervisors_.end() && found->second->used();
+}
+
+void SessionManager::quiet(const std::string& name) {
+  if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->quiet();
 }
 
 nlohmann::json SessionManager::describe(const std::string& name) const {

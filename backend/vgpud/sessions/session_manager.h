@@ -70,6 +70,9 @@ class SessionManager {
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
+  // Whether programs may have used it since quiet() was called, because its session had none.
+  bool used(const std::string& name) const;
+  void quiet(const std::string& name);
   // {"path": ..., "controllers": ..., "error": ...}: of the cgroups, or why there are none.
   nlohmann::json describe_cgroups() const;
   // {"state": ..., "pid": ..., "restarts": ..., "host": {...}}

@@ -195,6 +195,9 @@ bool SessionSupervisor::connect() {
   link_ = std::make_unique<JsonClient>(base_, std::move(socket.value()), [this](const Status& why) {
     if (why.code() == EPROTO) distrust(why);
   });
+  notices_ = false;
+  news_ = used_ = true;
+  link_->on_notice([this] { news_ = used_ = true; });
   if (pid_ == 0) watch(link_->peer_pid());
   if (pid_ == 0) return false;
   state_ = State::kRunning;
@@ -202,6 +205,7 @@ bool SessionSupervisor::connect() {
   // that all its sockets are there.
   ask(set_request(), [this](const Result<nlohmann::json>& reply) {
     if (!reply.ok()) return;
+    notices_ = reply.value().value("notices", false);
     connect_gates();
     became({});
   });
@@ -312,6 +316,7 @@ void SessionSupervisor::clean_up() {
 nlohmann::json SessionSupervisor::set_request() const {
   nlohmann::json request = sharing_config_of_(spec_);
   request["op"] = "set";
+  request["notices"] = true;
   request["memory"] = spec_.memory;
   request["resident"] = reserved_memory(spec_);
   request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
@@ -336,6 +341,8 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
   if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
   tell();
 }
+
+bool SessionSupervisor::take_news() { return std::exchange(news_, !notices_); }
 
 void SessionSupervisor::tell() {
   if (link_) ask(set_request(), [](const Result<nlohmann::json>&) {});

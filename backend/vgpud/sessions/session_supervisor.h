@@ -30,6 +30,14 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, SessionManager::Answer answer);
+  // Whether it is to be asked how its runners are: true once after it said that something is new or more_news(), and
+  // always if it is of a version that does not say so.
+  bool take_news();
+  void more_news() { news_ = true; }
+  // Whether programs may have used it since quiet() was called.
+  bool used() const { return used_ || !notices_; }
+  // What it answered last had no programs.
+  void quiet() { used_ = false; }
   nlohmann::json describe() const;
 
  private:
@@ -71,6 +79,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   unsigned failures_ = 0;
   uint64_t restarts_ = 0;
   bool forget_ = false;
+  bool notices_ = false;  // it says when something is new
+  bool news_ = true, used_ = true;
   std::vector<SessionManager::Ready> waiting_;
   std::vector<std::function<void()>> when_gone_;
 };

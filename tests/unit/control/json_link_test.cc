@@ -47,6 +47,27 @@ class JsonLink : public ::testing::Test {
   std::unique_ptr<JsonServer> server_;
 };
 
+TEST_F(JsonLink, NoticesReachWhoWantsThemAndAreNoReplies) {
+  JsonClient wants(base_.get(), connected(), nullptr), other(base_.get(), connected(), nullptr);
+  int notices = 0, others = 0, answers = 0;
+  wants.on_notice([&] { ++notices; });
+  other.on_notice([&] { ++others; });
+  const auto answered = [&](const Result<json>& reply) { answers += reply.ok() && reply.value().contains("echo"); };
+  wants.request({{"notices", true}}, answered);
+  other.request({{"notices", false}}, answered);
+  ASSERT_TRUE(turn([&] { return answers == 2; }));
+  wants.request({{"n", 1}}, answered);  // the notice overtakes its reply
+  server_->notify("news");
+  EXPECT_TRUE(turn([&] { return answers == 3 && notices == 1; }));
+  EXPECT_EQ(others, 0);
+  wants.request({{"notices", false}}, answered);
+  EXPECT_TRUE(turn([&] { return answers == 4; }));
+  server_->notify("news");
+  wants.request({{"n", 2}}, answered);
+  EXPECT_TRUE(turn([&] { return answers == 5; }));
+  EXPECT_EQ(notices, 1);
+}
+
 TEST_F(JsonLink, AnswersInOrder) {
   JsonClient client(base_.get(), connected(), nullptr);
   std::vector<int> answers;

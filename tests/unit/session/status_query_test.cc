@@ -55,6 +55,14 @@ TEST_F(StatusQueryTest, TheDeviceIsKnownOnceARunnerHasSaidIt) {
   EXPECT_EQ(device.sms, 0u);
 }
 
+TEST_F(StatusQueryTest, LooksOnlyWhileThereIsSomethingToSee) {
+  EXPECT_FALSE(query.awake());
+  vgpu_answer_usage usage;
+  ASSERT_EQ(ask(VGPU_QUERY_USAGE, &usage), 0);
+  EXPECT_GT(usage.time_us, 0u);
+  EXPECT_TRUE(query.awake());
+}
+
 TEST_F(StatusQueryTest, OnlyTheProcessesThatTheAskerMaySee) {
   const int own = owner.take_slot(), other = owner.take_slot();
   page->slots[own].memory_bytes = 30;
