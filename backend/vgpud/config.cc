@@ -249,7 +249,7 @@ Result<Config> parse_config(const std::string& text, const std::string& path, co
                            fmt::join(planning_mode_names(), ", "));
     }
   } catch (const toml::parse_error& error) {
-    return Status::error(EINVAL, "{}:{}: {}", path, error.source().begin.line, error.description());
+    return Status::error(EINVAL, "{}: {}", place(path, error.source()), error.description());
   }
   if (std::getenv("BANDSAW_RUN")) config.run = run_directory();
   if (std::getenv("BANDSAW_STATE")) config.state = state_directory();

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/config_reader.h"
 
 namespace bandsaw {
 namespace {
@@ -29,7 +30,7 @@ class DeviceReader {
   }
 
   Status wrong(const toml::node& where, const std::string& why) const {
-    return Status::error(EINVAL, "{}:{}: 'devices': {}", path_, where.source().begin.line, why);
+    return Status::error(EINVAL, "{}: 'devices': {}", place(path_, where.source()), why);
   }
 
  private:

@@ -119,12 +119,18 @@ void ConfigReader::check_known(const std::string& key, const toml::node& value) 
   if (const toml::table* table = value.as_table()) {
     for (const auto& [inner, node] : *table) check_known(key + "." + std::string(inner.str()), node);
   } else if (std::none_of(keys_.begin(), keys_.end(), [&](const ConfigKey& known) { return known.key == key; })) {
-    complain(key, fmt::format("is not known (line {})", value.source().begin.line));
+    complain(key, "is not known", &value);
   }
 }
 
-void ConfigReader::complain(const std::string& key, const std::string& why) {
-  if (status_.ok()) status_ = Status::error(EINVAL, "{}: '{}' {}", path_, key, why);
+void ConfigReader::complain(const std::string& key, const std::string& why, const toml::node* where) {
+  if (!status_.ok()) return;
+  if (!where) where = root_.at_path(key).node();
+  status_ = Status::error(EINVAL, "{}: '{}' {}", where ? place(path_, where->source()) : path_, key, why);
+}
+
+std::string place(const std::string& path, const toml::source_region& where) {
+  return fmt::format("{}:{}:{}", path, where.begin.line, where.begin.column);
 }
 
 std::string sample_config(const std::vector<ConfigKey>& keys) {

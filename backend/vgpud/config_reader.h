@@ -50,13 +50,17 @@ class ConfigReader {
 
  private:
   void check_known(const std::string& key, const toml::node& value);
-  void complain(const std::string& key, const std::string& why);
+  // `where`: null for the key's value.
+  void complain(const std::string& key, const std::string& why, const toml::node* where = nullptr);
 
   const toml::table& root_;
   const std::string path_;
   std::vector<ConfigKey> keys_;
   Status status_;
 };
+
+// "vgpud.toml:3:7": line and column.
+std::string place(const std::string& path, const toml::source_region& where);
 
 // All keys with what they say, each a comment: what it would be if it were not there.
 std::string sample_config(const std::vector<ConfigKey>& keys);

@@ -67,6 +67,31 @@ EventPtr on_signal(event_base* base, int number) {
   return result;
 }
 
+// Ends the loop for vgpud to begin anew, unless the configuration is wrong.
+struct Reload {
+  event_base* base;
+  std::function<Status()> check_config;
+  bool wanted = false;
+
+  void take() {
+    if (Status status = check_config(); !status.ok()) {
+      return log::error("SIGHUP: the configuration is wrong, and vgpud goes on with the one it has: {}",
+                        status.message());
+    }
+    log::info("SIGHUP: vgpud begins anew with the configuration; its sessions go on");
+    wanted = true;
+    event_base_loopbreak(base);
+  }
+};
+
+EventPtr on_hangup(Reload* reload) {
+  EventPtr result(event_new(
+      reload->base, SIGHUP, EV_SIGNAL | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<Reload*>(self)->take(); }, reload));
+  event_add(result.get(), nullptr);
+  return result;
+}
+
 Result<Gpus> make_gpus(const Config& config, const Registry& registry) {
   std::vector<Gpu> gpus;
   for (const PhysicalDevice& device : config.devices) {
@@ -159,7 +184,7 @@ class HistoryTimer {
 
 }  // namespace
 
-Status run_daemon(const Config& config) {
+Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check_config) {
   ::signal(SIGPIPE, SIG_IGN);
   if (Status status = make_folders(config); !status.ok()) return status;
   auto lock = take_lock(config.run + "/vgpud.pid");
@@ -173,6 +198,8 @@ Status run_daemon(const Config& config) {
   const BasePtr base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
   const EventPtr terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
+  Reload reload{base.get(), std::move(check_config)};
+  const EventPtr hangup = on_hangup(&reload);
   auto gpus = make_gpus(config, registry.value());
   if (!gpus.ok()) return gpus.status();
   SessionManager session_manager(base.get(), config, gpus.value());
@@ -210,8 +237,9 @@ Status run_daemon(const Config& config) {
     log::info("device '{}' ({}) with {}", gpu.device.name, gpu.device.model, format_size(gpu.device.memory));
   }
   event_base_dispatch(base.get());
+  if (reload.wanted) return DaemonEnd::kReload;  // who asks meanwhile waits
   ::unlink(control_socket(config.run).c_str());
-  return {};
+  return DaemonEnd::kStopped;
 }
 
 }  // namespace bandsaw

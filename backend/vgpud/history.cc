@@ -19,8 +19,9 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kHour = 3600, kKept = kHistoryHours * kHour;
-constexpr size_t kHoursMost = 20'000;  // of all virtual GPUs; the oldest go first
-constexpr double kLongestStep = 120;   // seconds; longer ones are a machine that slept
+constexpr size_t kHoursMost = 20'000;          // of all virtual GPUs; the oldest go first
+constexpr double kLongestStep = 120;           // seconds; longer ones are a machine that slept
+constexpr int64_t kBelieved = 7 * 24 * kHour;  // seconds; a clock that has gone on for longer may be wrong
 constexpr int kVersion = 1;
 
 int64_t hour_of(int64_t now_s) { return now_s - now_s % kHour; }
@@ -150,6 +151,7 @@ json History::report(const std::string& name, int64_t from_s, int64_t now_s) con
   HistoryHour total;
   json rows = json::array();
   for (auto at = hours_.lower_bound({name, from_s - kHour + 1}); at != hours_.end() && at->first.first == name; ++at) {
+    if (at->first.second > now_s) break;  // by a clock that was ahead
     json row = to_json(at->second);
     row["hour"] = at->first.second;
     rows.push_back(std::move(row));
@@ -159,7 +161,14 @@ json History::report(const std::string& name, int64_t from_s, int64_t now_s) con
 }
 
 void History::forget(int64_t now_s) {
-  std::erase_if(hours_, [now_s](const auto& row) { return row.first.second < now_s - kKept; });
+  // Where nothing was seen for long, the clock may be wrong, and nothing is thrown away because of it.
+  int64_t newest_before = 0;
+  for (const auto& [key, hour] : hours_) {
+    if (key.second < hour_of(now_s)) newest_before = std::max(newest_before, key.second);
+  }
+  if (now_s - newest_before < kBelieved) {
+    std::erase_if(hours_, [now_s](const auto& row) { return row.first.second < now_s - kKept; });
+  }
   if (hours_.size() > kHoursMost) {
     std::vector<int64_t> begins;
     for (const auto& [key, hour] : hours_) begins.push_back(key.second);

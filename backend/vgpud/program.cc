@@ -1,6 +1,9 @@
 #include "backend/vgpud/program.h"
 
 #include <fmt/ranges.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -48,6 +51,14 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
   return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
 }
 
+// The same process, as it was started. It finds its sessions as one that was started anew does.
+int begin_anew(char** argv) {
+  ::close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::execv("/proc/self/exe", argv);
+  bandsaw::log::error("vgpud cannot begin anew: {}", std::strerror(errno));
+  return 1;
+}
+
 // vgpud(8) and vgpud.toml(5).
 int write_manuals(const CLI::App& app, const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> keys;
@@ -85,8 +96,11 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   std::string path;
   std::string manual;
   bool stop = false, print_routes = false, release_cgroups = false, print_config = false;
-  CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",
-               "vgpud");
+  CLI::App app(
+      "Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on. SIGHUP makes it "
+      "read "
+      "its configuration; one that is wrong changes nothing.",
+      "vgpud");
   app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
   app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
   app.add_flag("--print-routes", print_routes, "print the methods and paths of the control API");
@@ -107,6 +121,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   }
   if (!manual.empty()) return write_manuals(app, manual);
 
+  ::signal(SIGHUP, SIG_IGN);  // until the daemon's loop takes it
   bandsaw::start_log("vgpud");
   if (release_cgroups) {
     bandsaw::release_controllers();
@@ -139,9 +154,11 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     bandsaw::log::error("{}", status.message());
     return 1;
   }
-  if (bandsaw::Status status = bandsaw::run_daemon(config.value()); !status.ok()) {
-    bandsaw::log::error("{}", status.message());
+  const auto end =
+      bandsaw::run_daemon(config.value(), [&path, &read_lab] { return bandsaw::load_config(path, read_lab).status(); });
+  if (!end.ok()) {
+    bandsaw::log::error("{}", end.status().message());
     return 1;
   }
-  return 0;
+  return end.value() == bandsaw::DaemonEnd::kReload ? begin_anew(argv) : 0;
 }

@@ -131,7 +131,8 @@ TEST_F(ConfigTest, SaysWhereADeviceIsWrong) {
            {"[[devices]]\nname = \"cuda:0\"\nplanning = \"x\"", 3, "x"},
            {"devices = [\"soft:0\"]\n[device]\nmemory = \"1G\"", 2, "leave [device] out"}}) {
     const std::string said = parse_config(text, "x.toml").status().message();
-    EXPECT_TRUE(said.starts_with(fmt::format("x.toml:{}: 'devices': ", line))) << text << ": " << said;
+    EXPECT_TRUE(said.starts_with(fmt::format("x.toml:{}:", line)) && said.find(": 'devices': ") != std::string::npos)
+        << text << ": " << said;
     EXPECT_NE(said.find(why), std::string::npos) << text << ": " << said;
   }
 }
@@ -165,11 +166,11 @@ TEST_F(ConfigTest, NamesWhatIsWrong) {
   EXPECT_NE(message("[device]\nname = \"tpu\"").find("tpu"), std::string::npos);
   EXPECT_NE(message("[device]\nindex = 1").find("device.index"), std::string::npos);
   EXPECT_NE(message("[device]\nname = \"cuda\"\nindex = -1").find("device.index"), std::string::npos);
-  EXPECT_NE(message("\n[session]\nwarm_runner = 1").find("'session.warm_runner' is not known (line 3)"),
-            std::string::npos);
+  EXPECT_EQ(message("\n[session]\nwarm_runner = 1"), "vgpud.toml:3:15: 'session.warm_runner' is not known");
+  EXPECT_EQ(message("\nrun = 3"), "vgpud.toml:2:7: 'run' must be a text");
   EXPECT_NE(message("[session]\nwarm_runners = 1000").find("warm_runners"), std::string::npos);
   EXPECT_NE(message("[direct]\nmode = \"0999\"").find("octal"), std::string::npos);
-  EXPECT_NE(message("run = \"a").find("vgpud.toml:1"), std::string::npos);
+  EXPECT_NE(message("run = \"a").find("vgpud.toml:1:"), std::string::npos);
 }
 
 TEST_F(ConfigTest, AFileThatWasNamedMustBeThere) {

@@ -14,6 +14,8 @@ import pytest
 
 from daemon_case import RUNNER, VGPUD, DaemonCase, alive, until
 
+RESTARTS = 30
+
 
 class TestDaemon(DaemonCase):
     def test_life_of_a_virtual_gpu(self):
@@ -82,6 +84,37 @@ class TestDaemon(DaemonCase):
         assert until(lambda: not self.show("web0")["live"]["processes"])
         self.ok("destroy", "web0")
         assert until(lambda: not alive(session))
+
+    def test_a_wrong_configuration_is_not_taken(self):
+        self.ok("create", "web0", "--memory", "1G")
+        session = self.show("web0")["session"]["pid"]
+        good = self.config.read_text()
+        self.config.write_text(good + '[scheduler]\npolicy = "most"\n')
+        self.daemon.send_signal(signal.SIGHUP)
+        assert until(lambda: f"{self.config}:4:10: 'scheduler.policy'" in self.log_text()), self.log_text()
+        assert self.show("web0")["session"]["pid"] == session
+        self.config.write_text(good + '[scheduler]\npolicy = "fifo"\n')
+        self.daemon.send_signal(signal.SIGHUP)
+        # The same process with the new configuration, and the same sessions.
+        assert until(lambda: '"policy": "fifo"' in self.ctl("status", "--json").stdout), self.log_text()
+        assert until(lambda: self.show("web0")["live"])
+        assert self.daemon.poll() is None and self.show("web0")["session"]["pid"] == session
+
+    def test_restarts_in_a_row_harm_nobody(self):
+        self.ok("create", "web0", "--memory", "1G")
+        client = self.direct("web0")
+        session = self.show("web0")["session"]["pid"]
+        for number in range(RESTARTS):
+            self.daemon.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
+            self.daemon.wait(10)
+            self.daemon = self.spawn()
+            if number % 5 == 0:  # the others are ended while they begin
+                assert until(lambda: self.ctl("status").returncode == 0), self.log_text()
+        assert until(lambda: self.ctl("status").returncode == 0), self.log_text()
+        view = until(lambda: (v := self.show("web0"))["live"] and v)
+        assert view["session"] | {"host": None} == {"pid": session, "state": "running", "restarts": 0, "host": None}
+        assert len(view["live"]["processes"]) == 1
+        client.close()
 
     def test_a_dead_session_is_replaced_and_harms_no_other(self):
         self.ok("create", "web0", "--memory", "1G")

@@ -40,6 +40,21 @@ class HistoryTest : public ::testing::Test {
   std::string folder_ = testing::TempDir() + "history." + std::to_string(::getpid());
 };
 
+TEST_F(HistoryTest, AWrongClockLosesNothing) {
+  History history = open();
+  history.sample(use_view(1), kHistoryBegin, 100 * kHistorySecond);
+  for (const int64_t wrong : {kHistoryBegin + 20 * 365 * 24 * kHistoryHour, int64_t{60}}) {
+    history.sample(use_view(2), wrong, 130 * kHistorySecond);
+    ASSERT_TRUE(history.save(wrong).ok());
+    ASSERT_TRUE(history.report("web0", wrong - kHistoryHour, wrong).is_object());
+  }
+  history.sample(use_view(4), kHistoryBegin + 30, 160 * kHistorySecond);
+  ASSERT_TRUE(history.save(kHistoryBegin + 30).ok());
+  const json found = open().report("web0", kHistoryBegin - kHistoryHour, kHistoryBegin + 30);
+  ASSERT_EQ(found["hours"].size(), 1u) << "hours to come are no part of a report";
+  EXPECT_DOUBLE_EQ(found["total"]["compute_s"], 3);  // one second came to the hour of the wrong clock
+}
+
 TEST_F(HistoryTest, UseAndPromisesAreSummed) {
   History history = open();
   history.sample(use_view(1), kHistoryBegin, 100 * kHistorySecond);
