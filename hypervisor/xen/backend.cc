@@ -57,7 +57,7 @@ Status Backend::start(event_base* base, virtio::DeviceSink& sink) {
   base_ = base;
   sink_ = &sink;
   if (!xs_watch(store_.get(), "backend/" VGPU_XEN_DEVICE, "backend") ||
-      !xs_watch(store_.get(), "@introduceDomain", "domains")) {
+      !xs_watch(store_.get(), "@introduceDomain", "domains") || !xs_watch(store_.get(), "@releaseDomain", "domains")) {
     return Status::system("watching xenstore");
   }
   const auto on = [&](int fd, event_callback_fn call) {
@@ -134,7 +134,8 @@ void Backend::greet() {
   greeted_ = std::move(all);
 }
 
-// The device that has our name, if a domain has one.
+// The device that has our name, if a domain has one. What stands of those whose domain is gone goes: the toolstack does
+// not know our kind of device.
 std::optional<DevicePath> Backend::find_device() {
   const std::string folder = "backend/" VGPU_XEN_DEVICE;
   unsigned domains = 0;
@@ -145,7 +146,9 @@ std::optional<DevicePath> Backend::find_device() {
         xs_directory(store_.get(), XBT_NULL, fmt::format("{}/{}", folder, domain.get()[i]).c_str(), &devices));
     for (unsigned k = 0; index && k < devices; ++k) {
       const auto found = parse_device(domain.get()[i], index.get()[k]);
-      if (found && read(found->backend() + "/name") == vgpu_ && read(found->frontend() + "/backend-id")) return found;
+      if (!found || read(found->backend() + "/name") != vgpu_) continue;
+      if (read(found->frontend() + "/backend-id")) return found;
+      forget(store_.get(), *found);
     }
   }
   return std::nullopt;
@@ -156,7 +159,6 @@ void Backend::update() {
   const auto found = find_device();
   if (device_ && found != device_) {
     log::info("domain {} no longer has the virtual GPU", device_->domain);
-    xs_unwatch(store_.get(), device_->frontend().c_str(), "frontend");
     return disconnect(State::kClosed);
   }
   if (!found) return;
@@ -287,8 +289,8 @@ void Backend::finish_disconnect(State state) {
   if (is_here) {
     set_state(state);
   } else if (device_) {
-    // Its domain is gone, and the toolstack does not know our kind of device.
-    if (!read(device_->frontend() + "/backend-id")) forget(store_.get(), *device_);
+    xs_unwatch(store_.get(), device_->frontend().c_str(), "frontend");
+    forget(store_.get(), *device_);  // what was written after it had gone
     device_.reset();
     state_.reset();
     refused_ = false;

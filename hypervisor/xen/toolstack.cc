@@ -156,7 +156,8 @@ Status attach(xs_handle* store, uint32_t domain, const std::string& vgpu) {
 void forget(xs_handle* store, const DevicePath& device) {
   Store borrowed(store);
   (void)borrowed.together([&] {
-    remove_backend(borrowed, device);
+    // It may have been given again meanwhile.
+    if (!borrowed.read(device.frontend() + "/backend-id")) remove_backend(borrowed, device);
     return Status();
   });
 }

@@ -20,7 +20,7 @@ std::vector<uint32_t> domains(xs_handle* store);
 std::string domain_name(xs_handle* store, uint32_t domain);
 // The same as below by a connection that is there already. EEXIST: it has this virtual GPU.
 Status attach(xs_handle* store, uint32_t domain, const std::string& vgpu);
-// Removes what stands of the device on the backend's side, as far as it does.
+// Removes what stands of the device on the backend's side, unless its frontend is there.
 void forget(xs_handle* store, const DevicePath& device);
 
 // `domain`: the name or the number of a running domain. Errors: ENOENT (no such domain), EEXIST (it has this virtual

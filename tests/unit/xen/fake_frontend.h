@@ -66,12 +66,21 @@ class FakeSink final : public virtio::DeviceSink {
     done();
   }
   void on_driver_ready() override {}
-  void on_reset(Done done) override { done(); }
-  void on_connected() override {}
-  void on_disconnected() override {}
+  void on_reset(Done done) override {
+    ++resets;
+    if (holds_reset) return waiting.push_back(std::move(done));
+    done();
+  }
+  void on_connected() override { ++connects; }
+  void on_disconnected() override {
+    --connects;
+    rams.clear();
+  }
 
   bool at_once = true;
-  bool holds_ram = false;           // removing waits
+  bool holds_ram = false;    // removing waits
+  bool holds_reset = false;  // so does the end of all processes
+  int connects = 0, resets = 0;
   std::function<void()> meanwhile;  // what the guest does while a request is handled
   uint32_t status = 0;
   std::vector<Done> waiting;
