@@ -47,4 +47,10 @@ void Reservation::seal(uint64_t address, uint64_t length) const {
   }
 }
 
+bool Reservation::fill_gap(uint64_t address, uint64_t length) {
+  void* const at = reserve(address, length, MAP_FIXED_NOREPLACE);
+  if (at != MAP_FAILED && reinterpret_cast<uint64_t>(at) != address) munmap(at, length);
+  return reinterpret_cast<uint64_t>(at) == address;
+}
+
 }  // namespace bandsaw::runner

@@ -26,6 +26,8 @@ class Reservation {
   }
   // Puts PROT_NONE back over a part that was mapped over.
   void seal(uint64_t address, uint64_t length) const;
+  // Reserves what a mapping that failed may have left unreserved. False: something lies there, maybe the reservation.
+  static bool fill_gap(uint64_t address, uint64_t length);
   // Gives a part up for somebody else to reserve; `contains` still counts it as the window's.
   void release(uint64_t address, uint64_t length) const;
 

@@ -35,6 +35,16 @@ struct VisibleCache {
 };
 thread_local VisibleCache visible_cache;
 
+// gntdev says EINVAL of grants that have ended and where Xen maps no more. The guest is told what it is told where it
+// has no grants left, so that it copies in pieces.
+Status not_mapped(bool granted, uint64_t bytes) {
+  if (!granted || errno != EINVAL) return Status::system("mapping {:#x} bytes of guest memory", bytes);
+  return Status::error(ENOSPC,
+                       "{:#x} bytes are not mapped: the domain has ended their grants, or dom0 has mapped all that "
+                       "gnttab_max_maptrack_frames of Xen's command line lets it",
+                       bytes);
+}
+
 }  // namespace
 
 Region::~Region() {
@@ -185,7 +195,13 @@ Status GuestMemory::map_segments(Region* region, std::span<const RunnerSegment> 
     region->granted_ = region->granted_ || ram.granted;
     void* mapped = mmap(reinterpret_cast<void*>(at), bytes, protection, MAP_SHARED | MAP_FIXED, ram.fd.get(),
                         static_cast<off_t>(ram.offset + first.offset));
-    if (mapped == MAP_FAILED) return Status::system("mapping {:#x} bytes of RAM {}", bytes, first.ram);
+    if (mapped == MAP_FAILED) {
+      const Status status = not_mapped(ram.granted, bytes);
+      // Where the reservation was, Linux may have left a gap, in which other memory of this process lies by now.
+      const uint64_t rest = reinterpret_cast<uint64_t>(region->host_) + region->bytes_ - at;
+      if (!Reservation::fill_gap(at, bytes)) region->lost_ = rest;
+      return status;
+    }
     at += bytes;
   }
   return {};
@@ -207,12 +223,14 @@ Result<RegionRef> GuestMemory::map(uint64_t va, uint32_t flags, std::span<const 
 void GuestMemory::unmap(Region* region) {
   const uint64_t at = reinterpret_cast<uint64_t>(region->host_);
   if (Device* const device = pins_.load(); device && region->pinned_) device->host_unpin(region->host_);
-  if (region->outside_) {
-    munmap(region->host_, region->bytes_);
-  } else {
-    (region->alias_ ? alias_ : *window_).seal(at, region->bytes_);
+  const uint64_t ours = region->bytes_ - region->lost_;
+  if (ours > 0 && region->outside_) {
+    munmap(region->host_, ours);
+  } else if (ours > 0) {
+    (region->alias_ ? alias_ : *window_).seal(at, ours);
   }
   pieces_.fetch_sub(region->pieces_, std::memory_order_relaxed);
+  if (region->lost_ > 0) return;  // nobody gets that range again
   if (region->alias_) {
     alias_ranges_.give_back(at, region->bytes_);
   } else if (!region->outside_) {

@@ -55,6 +55,7 @@ class Region : public std::enable_shared_from_this<Region> {
   bool pinned_ = false;   // the device knows of it
   bool granted_ = false;  // some of it is a Xen domain's
   std::byte* host_ = nullptr;
+  uint64_t lost_ = 0;           // bytes at its end where a mapping failed and something else may lie
   uint32_t pieces_ = 0;         // of address space, for the limit
   std::function<void()> gone_;  // called after the pages are unmapped
 };

@@ -42,6 +42,22 @@ TEST_F(GuestMemoryTest, ScatteredPagesLieInOnePiece) {
   EXPECT_EQ(ram_.data()[4 * kPage - 1], std::byte{3});
 }
 
+// A driver that refuses a mapping leaves a gap in the reservation, and another thread's memory may come to lie there.
+TEST(ReservationTest, AGapIsReservedAgainUnlessSomethingLiesThere) {
+  const Reservation range = std::move(Reservation::make(16 * kPage).value());
+  const uint64_t gap = range.base() + 4 * kPage;
+  range.release(gap, 8 * kPage);
+  EXPECT_TRUE(Reservation::fill_gap(gap, 8 * kPage));
+  range.release(gap, 8 * kPage);
+  void* const wanted = reinterpret_cast<void*>(gap + kPage);
+  auto* const own = static_cast<char*>(
+      mmap(wanted, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+  ASSERT_EQ(own, wanted);
+  *own = 1;
+  EXPECT_FALSE(Reservation::fill_gap(gap, 8 * kPage));
+  EXPECT_EQ(*own, 1);
+}
+
 TEST_F(GuestMemoryTest, AddressesAtAndBeyondTheEdges) {
   ASSERT_TRUE(add(1, kVa, {piece(0, 2 * kPage)}).ok());
   EXPECT_TRUE(memory_->find(kVa, 2 * kPage, Access::kRead));
