@@ -9,7 +9,7 @@ from lab.cpio import Archive
 from lab.paths import BUILD, cache, lab_dir
 from lab.shell import Failure, step
 
-TOOLS = ["xl", "xenstored", "xen-init-dom0", "xenconsoled", "lsevtchn"]
+TOOLS = ["xl", "libxl-save-helper", "xenstored", "xen-init-dom0", "xenconsoled", "lsevtchn"]
 # The device model of HVM domains, whose kernel it loads too.
 HVM_FILES = ["usr/lib/xen-4.20/boot/hvmloader", "usr/share/seabios/bios-256k.bin", "usr/share/qemu/keymaps/en-us",
              "usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/kvmvapic.bin"]
@@ -114,28 +114,35 @@ class XenHost:
     def __exit__(self, *unused) -> None:
         self.stop()
 
-    def start(self, files: dict[str, bytes] | None = None, hvm: bool = False, seconds: float = 180) -> None:
-        """`hvm`: with what HVM domains need, which others do not wait for."""
+    def start(self, files: dict[str, bytes] | None = None, hvm: bool = False, seconds: float = 180,
+              pvh: bool = False, options: str = "") -> None:
+        """`hvm`: with what HVM domains need, which others do not wait for. `pvh`: dom0 is a PVH one, which boots in
+        minutes. `options`: more words for Xen's command line."""
         initramfs = dom0_image(files or {}, hvm)
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("console.log", "agent.sock"):
             (self.folder / name).unlink(missing_ok=True)
         with step("booting Xen and its dom0 in QEMU"):
             with open(self.folder / "qemu.log", "wb") as out:
-                self._qemu = subprocess.Popen(["nice", "-n", "2", *self._command(initramfs)], stdin=subprocess.DEVNULL,
-                                              stdout=out, stderr=out)
+                command = self._command(initramfs, pvh, options)
+                self._qemu = subprocess.Popen(["nice", "-n", "2", *command], stdin=subprocess.DEVNULL, stdout=out,
+                                              stderr=out)
             self._await_socket()
             self._await_dom0(time.monotonic() + seconds)
             self._agent = Agent(self.folder / "agent.sock", 60)
 
-    def _command(self, initramfs: pathlib.Path) -> list[str]:
-        return [*qemu_root.command(), "-accel", "tcg,thread=multi", "-M", "q35", "-cpu", "max", "-smp", "2",
-                "-m", str(MEMORY_MIB), "-display", "none", "-nodefaults", "-no-reboot", "-monitor", "none",
-                "-serial", f"file:{self.folder}/console.log", "-device", "virtio-serial-pci",
+    def _command(self, initramfs: pathlib.Path, pvh: bool, options: str) -> list[str]:
+        # A PVH dom0's addresses mean nothing to devices that go round the IOMMU. QEMU tells Xen of RDTSCP as of RDTSC,
+        # so that Xen finds another instruction than it emulates.
+        return [*qemu_root.command(), "-accel", "tcg,thread=multi", "-M", "q35",
+                "-cpu", "max,-rdtscp" if pvh else "max", "-smp", "2", "-m", str(MEMORY_MIB),
+                "-display", "none", "-nodefaults", "-no-reboot", "-monitor", "none",
+                "-serial", f"file:{self.folder}/console.log", *(["-device", "intel-iommu"] if pvh else []),
+                "-device", "virtio-serial-pci" + (",iommu_platform=on,disable-legacy=on" if pvh else ""),
                 "-chardev", f"socket,id=agent,path={self.folder}/agent.sock,server=on,wait=off",
                 "-device", "virtserialport,chardev=agent,name=org.bandsaw.agent",
                 "-kernel", str(xen_root.hypervisor()),
-                "-append", f"{XEN_OPTIONS} dom0_mem={DOM0_MIB}M",
+                "-append", f"{XEN_OPTIONS} dom0_mem={DOM0_MIB}M {'dom0=pvh ' if pvh else ''}{options}",
                 "-initrd", f"{xen_root.vmlinux()} console=hvc0 mitigations=off quiet,{initramfs}"]
 
     def _await_socket(self) -> None:
