@@ -1,47 +1,15 @@
 // Attach and detach through libvirt's C API.
 #include "hypervisor/libvirt/domain.h"
 
-#include <libvirt/libvirt.h>
-#include <libvirt/virterror.h>
-
 #include <cstdlib>
 #include <functional>
-#include <memory>
+
+#include "hypervisor/libvirt/connection.h"
 
 namespace bandsaw::libvirt {
 namespace {
 
-using Connection = std::unique_ptr<virConnect, decltype(&virConnectClose)>;
-using Domain = std::unique_ptr<virDomain, decltype(&virDomainFree)>;
-
-std::string last_error() {
-  const virErrorPtr error = virGetLastError();
-  return error && error->message ? error->message : "no reason given";
-}
-
-Result<Connection> open_connection(const std::string& uri) {
-  // libvirt prints errors to stderr unless told otherwise; we report them ourselves.
-  virSetErrorFunc(nullptr, [](void*, virErrorPtr) {});
-  Connection connection(virConnectOpen(uri.empty() ? nullptr : uri.c_str()), &virConnectClose);
-  if (!connection)
-    return Status::error(
-        ENOTCONN, "libvirt does not answer ({}); is libvirtd running, and is LIBVIRT_DEFAULT_URI right?", last_error());
-  return connection;
-}
-
-Result<Domain> find_domain(const Connection& connection, const std::string& name) {
-  Domain domain(virDomainLookupByName(connection.get(), name.c_str()), &virDomainFree);
-  if (!domain) return Status::error(ENOENT, "libvirt has no domain '{}'; see virsh list --all", name);
-  return domain;
-}
-
-Result<std::string> definition(const Domain& domain, const std::string& name) {
-  char* text = virDomainGetXMLDesc(domain.get(), VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE);
-  if (!text) return Status::error(EIO, "cannot read domain '{}': {}", name, last_error());
-  const std::string result(text);
-  std::free(text);
-  return result;
-}
+constexpr unsigned kInactive = VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE;
 
 using Edit = std::function<Result<std::string>(const std::string&)>;
 
@@ -54,7 +22,7 @@ Status edit_domain(const std::string& uri, const std::string& name, bool may_run
     return Status::error(EBUSY, "domain '{}' is running; shut it down first (virsh shutdown {})", name, name);
   if (virDomainIsPersistent(domain.value().get()) != 1)
     return Status::error(EINVAL, "domain '{}' is transient; define it first (virsh define)", name);
-  const auto before = definition(domain.value(), name);
+  const auto before = definition(domain.value(), name, kInactive);
   if (!before.ok()) return before.status();
   const auto after = edit(before.value());
   if (!after.ok()) return after.status();
@@ -84,19 +52,19 @@ Result<std::string> domain_xml(const std::string& uri, const std::string& name) 
   const auto connection = open_connection(uri);
   if (!connection.ok()) return connection.status();
   const auto domain = find_domain(connection.value(), name);
-  return domain.ok() ? definition(domain.value(), name) : domain.status();
+  return domain.ok() ? definition(domain.value(), name, kInactive) : domain.status();
 }
 
 Status set_shares(const std::string& uri, const std::string& domain, const DomainVgpu& change) {
   return edit_domain(uri, domain, true, [&](const std::string& xml) { return change_metadata(xml, change); });
 }
 
-Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment) {
-  return edit_domain(uri, domain, false, [&](const std::string& xml) { return add_to_xml(xml, attachment); });
+Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment, bool may_run) {
+  return edit_domain(uri, domain, may_run, [&](const std::string& xml) { return add_to_xml(xml, attachment); });
 }
 
-Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment) {
-  return edit_domain(uri, domain, false, [&](const std::string& xml) { return remove_from_xml(xml, attachment); });
+Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment, bool may_run) {
+  return edit_domain(uri, domain, may_run, [&](const std::string& xml) { return remove_from_xml(xml, attachment); });
 }
 
 Status attach_xen(const std::string& uri, const std::string& domain, const Attachment& attachment) {

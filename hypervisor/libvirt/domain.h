@@ -11,8 +11,8 @@
 //
 // One <bandsaw:vgpus> holds them all, because libvirt keeps one element of each namespace. A <bandsaw:vgpu> that stands
 // alone, as earlier versions wrote it, is read too. All shares may be left out; those that are there win over what
-// vgpud has, when the domain is attached and when it starts (hook/). libvirt applies a change of devices only when the
-// domain starts, so a running domain is refused. A domain on Xen has the metadata alone: its device is in xenstore.
+// vgpud has, when the domain is attached and when it starts (hook/). libvirt applies a change of this only when the
+// domain starts; live.h is for one that runs. A domain on Xen has the metadata alone: its device is in xenstore.
 //
 // Threads: every function opens and closes its own connection and may be called from any thread.
 #pragma once
@@ -69,10 +69,10 @@ Result<std::string> domain_xml(const std::string& uri, const std::string& domain
 Status set_shares(const std::string& uri, const std::string& domain, const DomainVgpu& change);
 
 // add_to_xml() and remove_from_xml() on a persistent domain. `uri` may be empty: libvirt's default
-// (LIBVIRT_DEFAULT_URI). Errors: ENOENT (no such domain), EBUSY (it is running), ENOTCONN (libvirt does not answer),
-// and those above.
-Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment);
-Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment);
+// (LIBVIRT_DEFAULT_URI). `may_run`: also while it runs, for its next start. Errors: ENOENT (no such domain), EBUSY (it
+// is running), ENOTCONN (libvirt does not answer), and those above.
+Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment, bool may_run = false);
+Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment, bool may_run = false);
 
 // The metadata of a persistent domain on Xen, which may be running. Adding keeps what stands there; nothing to remove
 // is no error. Errors: ENOENT (no such domain), ENOTCONN, EINVAL (its metadata is malformed).

@@ -66,6 +66,12 @@ class Guest:
 
 
 @pytest.fixture(scope="session")
+def guest_of():
+    """What tests do in a machine, for those that have one of their own."""
+    return Guest
+
+
+@pytest.fixture(scope="session")
 def _vm(libvirt):
     vm = Vm("test", "test0")
     yield vm

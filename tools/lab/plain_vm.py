@@ -19,7 +19,7 @@ class PlainVm(Vm):
         self._cmdline = ""
         self._attached = False
 
-    def define(self, cmdline: str = "", metadata: str = "") -> None:  # which is for libvirt's hook
+    def define(self, cmdline: str = "", metadata: str = "", devices: str = "") -> None:  # these two are for libvirt
         self._copy_image()
         self._cmdline = cmdline
         self._attached = False

@@ -31,6 +31,7 @@ DOMAIN = """<domain type='{kind}'>
       <source mode='bind' path='{folder}/agent.sock'/>
       <target type='virtio' name='org.bandsaw.agent'/>
     </channel>
+    {devices}
   </devices>
 </domain>
 """
@@ -56,14 +57,15 @@ class Vm:
         for vgpu in (self.vgpu, *self.others):
             host.ensure_vgpu(vgpu, memory, compute, copy)
 
-    def define(self, cmdline: str = "", metadata: str = "") -> None:
-        """Defines the domain anew, without a virtual GPU; `metadata` is XML."""
+    def define(self, cmdline: str = "", metadata: str = "", devices: str = "") -> None:
+        """Defines the domain anew, without a virtual GPU; `metadata` and `devices` are XML."""
         self._copy_image()
         kvm = kvm_works()
         xml = self.folder / "domain.xml"
-        xml.write_text(DOMAIN.format(kind="kvm" if kvm else "qemu", name=self.name, folder=self.folder, cmdline=cmdline,
+        xml.write_text(DOMAIN.format(kind="kvm" if kvm else "qemu", name=self.name, folder=self.folder,
+                                     cmdline=cmdline, devices=devices,
                                      metadata=metadata, memory=self.memory_mib, cpu="" if kvm else SLOW_WHEN_EMULATED))
-        host.virsh("undefine", self.name, check=False)
+        host.virsh("undefine", "--managed-save", self.name, check=False)
         host.virsh("define", str(xml))
 
     def _copy_image(self) -> None:
@@ -90,7 +92,7 @@ class Vm:
         host.virsh("destroy", self.name, check=False)
 
     def undefine(self) -> None:
-        host.virsh("undefine", self.name, check=False)
+        host.virsh("undefine", "--managed-save", self.name, check=False)
 
     def agent(self, seconds: float = 90) -> Agent:
         if self._agent is None:

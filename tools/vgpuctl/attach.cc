@@ -10,6 +10,7 @@
 #include "tools/vgpuctl/domain_shares.h"
 #ifdef BANDSAW_WITH_LIBVIRT
 #include "hypervisor/libvirt/domain.h"
+#include "hypervisor/libvirt/live.h"
 #endif
 #ifdef BANDSAW_WITH_XEN
 #include "hypervisor/xen/toolstack.h"
@@ -34,9 +35,27 @@ Status change_store(bool, const Options&, const std::string&) {
 libvirt::Attachment attachment(const json& view) {
   return {.vgpu = view.value("name", ""), .socket = view["sockets"].value("vfio", ""), .shares = share_texts(view)};
 }
-Status change_libvirt(bool add, const Options& options, const std::string& domain, const json& view) {
-  return add ? libvirt::attach(options.uri, domain, attachment(view))
-             : libvirt::detach(options.uri, domain, attachment(view));
+// The definition for the domain's next start and, with --live, the domain that runs: both or neither.
+Status add_to_libvirt(const Options& options, const std::string& domain, const json& view, bool* live) {
+  const libvirt::Attachment attached = attachment(view);
+  const Status defined = libvirt::attach(options.uri, domain, attached, options.live);
+  if (!options.live || (!defined.ok() && defined.code() != EEXIST)) return defined;
+  const Status plugged = libvirt::plug(options.uri, domain, attached);
+  if (plugged.code() == ESHUTDOWN) return defined;
+  if (!plugged.ok() && defined.ok()) (void)libvirt::detach(options.uri, domain, attached, true);
+  *live = plugged.ok();
+  return plugged;
+}
+Status remove_from_libvirt(const Options& options, const std::string& domain, const json& view) {
+  if (options.live) {
+    const Status unplugged = libvirt::unplug(options.uri, domain, options.name);
+    const bool absent = unplugged.code() == ENOENT || unplugged.code() == ESHUTDOWN;
+    if (!unplugged.ok() && !absent) return unplugged;
+  }
+  return libvirt::detach(options.uri, domain, attachment(view), options.live);
+}
+Status change_libvirt(bool add, const Options& options, const std::string& domain, const json& view, bool* live) {
+  return add ? add_to_libvirt(options, domain, view, live) : remove_from_libvirt(options, domain, view);
 }
 // A domain of xl's alone has no metadata: without --connect it need not be libvirt's.
 Status change_metadata(bool add, const Options& options, const std::string& domain, const json& view) {
@@ -46,7 +65,7 @@ Status change_metadata(bool add, const Options& options, const std::string& doma
   return options.uri.empty() && not_its_own ? Status() : status;
 }
 #else
-Status change_libvirt(bool, const Options&, const std::string&, const json&) {
+Status change_libvirt(bool, const Options&, const std::string&, const json&, bool*) {
   return Status::error(ENOTCONN, "this vgpuctl was built without libvirt");
 }
 Status change_metadata(bool, const Options&, const std::string&, const json&) { return {}; }
@@ -59,9 +78,10 @@ Status change_xen(bool add, const Options& options, const std::string& domain, c
   return change_store(add, options, domain);
 }
 
-Status change_domain(bool add, const Options& options, const std::string& domain, const json& view) {
+// `live`: becomes true where a domain that runs has it now.
+Status change_domain(bool add, const Options& options, const std::string& domain, const json& view, bool* live) {
   return options.hypervisor == "xen" ? change_xen(add, options, domain, view)
-                                     : change_libvirt(add, options, domain, view);
+                                     : change_libvirt(add, options, domain, view, live);
 }
 
 int print_unchanged(const Status& status, const Options& options, const std::string& domain) {
@@ -98,12 +118,14 @@ int attach(const Options& options) {
       fmt::format("attached {} to domain {}; it is there from the domain's next start", options.name, options.domain);
   if (set) done += "\nthe shares in the domain's metadata are set: " + shares_line(std::get<json>(record));
   if (options.record_only) return print_done(options, record, done);
-  const Status status = change_domain(true, options, options.domain, std::get<json>(record));
+  bool live = false;
+  const Status status = change_domain(true, options, options.domain, std::get<json>(record), &live);
   if (options.hypervisor == "xen") {
     // One that does not run gets it from the session when it starts.
     if (status.code() == ENOENT) return print_done(options, record, done);
-    done = fmt::format("attached {} to domain {}; it is there now", options.name, options.domain);
+    live = true;
   }
+  if (live) done = fmt::format("attached {} to domain {}; it is there now", options.name, options.domain);
   if (status.ok() || status.code() == EEXIST) return print_done(options, record, done);
   if (!recorded) (void)call(options, "POST", vgpu_target(options, "detach"));
   if (set) (void)call(options, "PATCH", vgpu_target(options), read_share_texts(share_texts(view)).value());
@@ -114,9 +136,10 @@ namespace {
 
 // What a domain's definition still has of a virtual GPU that was destroyed: without it the domain starts again.
 int detach_remains(const Options& options, const Refusal& not_found) {
-  const Status status = options.record_only ? Status::error(ENOENT, "")
-                                            : change_domain(false, options, options.domain,
-                                                            json{{"name", options.name}, {"sockets", json::object()}});
+  const Status status = options.record_only
+                            ? Status::error(ENOENT, "")
+                            : change_domain(false, options, options.domain,
+                                            json{{"name", options.name}, {"sockets", json::object()}}, nullptr);
   if (status.code() == ENOENT) return print_refusal(not_found, options.json);
   if (!status.ok()) return print_unchanged(status, options, options.domain);
   return print_done(
@@ -147,7 +170,7 @@ int detach(const Options& options) {
         options.json);
   }
   if (!options.record_only) {
-    const Status status = change_domain(false, options, domain, view);
+    const Status status = change_domain(false, options, domain, view, nullptr);
     // A domain that is gone, or no longer has it, needs nothing but the record cleared.
     const bool cleared = status.code() == ENOENT && !recorded.empty();
     if (!status.ok() && !cleared) return print_unchanged(status, options, domain);

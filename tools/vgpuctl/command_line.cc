@@ -148,12 +148,19 @@ void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* optio
   hook->add_flag("--install", options->install, "put the hook where libvirt looks for it");
   hook->add_option("--hypervisor", options->hypervisor, "whose domain it is: a domain on Xen is attached as well")
       ->check(CLI::IsMember({"libvirt", "xen"}));
+  hook->add_option("--wait", options->wait, "seconds in which vgpud and the session must answer")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 600));
   hook->add_option("--hooks", options->hooks, "libvirt's folder of hooks (default /etc/libvirt/hooks)");
 }
 
 void libvirt_options(CLI::App* app, Options* options) {
   app->add_option("--connect", options->uri, "libvirt URI (default: libvirt's own)");
   app->add_flag("--record-only", options->record_only, "leave libvirt alone, only note it");
+}
+
+void live_option(CLI::App* app, Options* options, const std::string& text) {
+  app->add_flag("--live", options->live, text)->excludes("--record-only");
 }
 
 void hypervisor_option(CLI::App* app, Options* options) {
@@ -184,15 +191,17 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
   share_options(set, options, false);
   libvirt_options(set, options);
-  auto* attach = named(
-      app->add_subcommand("attach", "write it into a libvirt domain that is not running, or give it to a Xen domain"),
-      options);
+  auto* attach =
+      named(app->add_subcommand("attach", "write it into a libvirt domain, or give it to a Xen domain"), options);
   attach->add_option("DOMAIN", options->domain, "name of the domain")->required();
   libvirt_options(attach, options);
+  live_option(attach, options,
+              "also now, while the domain runs: it needs shared memory and a free PCI Express root port");
   hypervisor_option(attach, options);
   auto* detach = named(app->add_subcommand("detach", "take it out of its domain"), options);
   detach->add_option("DOMAIN", options->domain, "name of the domain (default: the one it is attached to)");
   libvirt_options(detach, options);
+  live_option(detach, options, "also while the domain runs: refused as long as it has it, because QEMU would abort");
   hypervisor_option(detach, options);
   auto* xml = named(app->add_subcommand("xml", "print what to paste into a domain's definition"), options);
   hypervisor_option(xml, options);

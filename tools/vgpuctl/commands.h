@@ -25,6 +25,7 @@ struct Options {
   std::string hypervisor = "libvirt";  // or "xen": whose domain it is
   bool xl = false;                     // xml: for a configuration of xl's
   bool record_only = false;            // leave libvirt alone
+  bool live = false;                   // also now, where the domain runs
   double interval = 1;                 // seconds
   unsigned count = 0;                  // of tables; 0: until it is ended
   double seconds = 5;                  // of a trace
@@ -34,6 +35,7 @@ struct Options {
   std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes
   bool read_write = false;             // a grant is for writing too
   bool install = false;                // hook: put it where libvirt looks
+  unsigned wait = 30;                  // hook: seconds until vgpud and sessions answer
   std::string hooks = "/etc/libvirt/hooks";
 };
 

@@ -17,9 +17,14 @@ using nlohmann::json;
 Refusal libvirt_refusal(const Status& status, const Options& options, const std::string& domain) {
   switch (status.code()) {
     case EBUSY:
-      return {kRefused, status.message(),
-              fmt::format("a virtual GPU comes and goes only with the domain's start: `virsh shutdown {}`, then again",
-                          domain)};
+      return {
+          kRefused, status.message(),
+          fmt::format("`virsh shutdown {}`, then again; or add --live, if the domain has a free PCI Express root port",
+                      domain)};
+    case ENOTSUP:
+      return {kRefused, status.message(), fmt::format("`virsh shutdown {}`, then again without --live", domain)};
+    case ENODEV:
+      return {kRefused, status.message(), "`virsh edit` adds it; without --live the root port is not needed"};
     case ENOENT:
       return {kNotFound, status.message(), "`virsh list --all` shows the domains"};
     case ENOTCONN:

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <thread>
 
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
@@ -27,6 +29,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kXmlMax = 16u << 20;
+constexpr std::chrono::milliseconds kLook{200};
 
 std::string read_input() {
   std::string text;
@@ -43,6 +46,19 @@ Refusal in_domain(const Options& options, const Status& status) {
                       options.domain)};
 }
 
+// What vgpud says of it once its session runs. A domain that is started with the host may be earlier than vgpud and its
+// sessions; whoever does not come in time is QEMU's to complain about.
+Reply await_running(const Options& options) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait);;) {
+    Reply reply = call(options, "GET", vgpu_target(options));
+    const Refusal* refusal = std::get_if<Refusal>(&reply);
+    const bool runs = !refusal && std::get<json>(reply).value("/live/pid"_json_pointer, 0) != 0;
+    const bool final = runs || (refusal && refusal->exit != kNoDaemon);
+    if (final || std::chrono::steady_clock::now() >= end) return reply;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
 // Sets the shares of one virtual GPU. The refusal, if there is one.
 std::optional<Refusal> set_shares(Options options, const libvirt::DomainVgpu& vgpu) {
   options.name = vgpu.vgpu;
@@ -50,14 +66,16 @@ std::optional<Refusal> set_shares(Options options, const libvirt::DomainVgpu& vg
   if (!shares.ok()) {
     return in_domain(options, Status::error(EINVAL, "the metadata of '{}': {}", vgpu.vgpu, shares.status().message()));
   }
-  Reply reply = call(options, "GET", vgpu_target(options));
+  Reply reply = await_running(options);
   if (const json* view = std::get_if<json>(&reply)) {
     const auto attached = view->value("domain", "");
     if (!attached.empty() && attached != options.domain) {
-      return Refusal{kRefused,
-                     fmt::format("domain '{}' does not start: '{}' is attached to domain '{}'", options.domain,
-                                 vgpu.vgpu, attached),
-                     fmt::format("`vgpuctl detach {}` first", vgpu.vgpu)};
+      return Refusal{
+          kRefused,
+          fmt::format("domain '{}' does not start: '{}' is attached to domain '{}'", options.domain, vgpu.vgpu,
+                      attached),
+          fmt::format("`vgpuctl detach {0}` first; if it is '{1}' with a new name, then `vgpuctl attach {0} {2}`",
+                      vgpu.vgpu, attached, options.domain)};
     }
     if (!shares.value().empty()) reply = call(options, "PATCH", vgpu_target(options), shares.value());
     // QEMU's domain has the device in its definition; a domain on Xen gets it from the session that expects it.

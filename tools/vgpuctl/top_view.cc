@@ -17,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kNameLeast = 15;  // columns for names; longer names get what is left over
+constexpr int kLeastWanted = 12;   // the highest rank of a column
 constexpr size_t kAround = 4;      // lines that are not a virtual GPU's: title, totals, heading, footer
 
 struct Column {
@@ -80,7 +81,7 @@ size_t width_of(int rank) {
 // The highest rank of which all columns fit beside the names.
 int rank_for(size_t columns) {
   int rank = 0;
-  for (int next = 1; next <= 11 && kNameLeast + width_of(next) <= columns; ++next) rank = next;
+  for (int next = 1; next <= kLeastWanted && kNameLeast + width_of(next) <= columns; ++next) rank = next;
   return rank;
 }
 

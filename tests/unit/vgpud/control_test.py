@@ -307,7 +307,13 @@ class TestControl(DaemonCase):
         self.daemon.terminate()
         self.daemon.wait(10)
         assert self.hook("<domain><name>plain</name></domain>", "plain").returncode == 0
-        assert self.hook(domain.format(both), "guest").returncode == 3
+        assert self.hook(domain.format(both), "--wait", "0", "guest").returncode == 3
+        # One that is started with the host waits for vgpud.
+        with concurrent.futures.ThreadPoolExecutor(1) as beside:
+            early = beside.submit(self.hook, domain.format("<b:vgpu name='web1' cap='60'/>"), "guest")
+            self.start()
+            assert early.result().returncode == 0, early.result().stderr
+        assert self.show("web1")["cap"] == 60
 
     def test_the_hook_is_installed(self):
         hooks = self.folder / "hooks"

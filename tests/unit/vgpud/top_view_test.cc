@@ -78,7 +78,8 @@ TEST_F(TopViewTest, SaysTheMostOnEightyColumns) {
 
 TEST_F(TopViewTest, SaysMoreWhereThereIsRoom) {
   const std::string heading = draw(24, 200)[2].text;
-  for (const char* more : {"CALLS/S", "ERRORS/S", "STATE", "OF"}) EXPECT_NE(heading.find(more), std::string::npos);
+  for (const char* more : {"CALLS/S", "ERRORS/S", "STATE", "OF", "GPU"})
+    EXPECT_NE(heading.find(more), std::string::npos);
   all_["vgpus"][0]["name"] = "a-name-of-more-than-thirty-characters";
   EXPECT_NE(draw(24, 200)[3].text.find("a-name-of-more-than-thirty-characters "), std::string::npos);
   EXPECT_TRUE(draw(24, 80)[3].text.starts_with("a-name-of-more~ ")) << draw(24, 80)[3].text;
