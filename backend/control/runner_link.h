@@ -11,6 +11,11 @@
 //                       kAddRegion      id, value = va, flags (VGPU_REGION_*); + RunnerSegment[count]
 //                       kDropRing, kDropRegion   id; answered when nothing touches the pages any more
 //                       kFail           value = a CUresult: all calls of the guest process return it from now on
+//                       kStandstill     value = milliseconds: records wait from now on, and what is in flight ends.
+//                                       Answered when nothing happens any more; EBUSY: work did not end in that time,
+//                                       and records go on
+//                       kMoveMemory     flags: kToDevice, or 0: to host memory. Only at a standstill
+//                       kGoOn           records go on
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
@@ -76,6 +81,9 @@ enum class RunnerMessageType : uint32_t {
   kSegmentAttach,
   kSegmentDetach,
   kSegmentRemove,
+  kStandstill,
+  kMoveMemory,
+  kGoOn,
 };
 
 constexpr bool is_about_segments(RunnerMessageType type) {
@@ -84,6 +92,7 @@ constexpr bool is_about_segments(RunnerMessageType type) {
 
 // Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.
 inline constexpr uint32_t kFetchLent = 1;
+inline constexpr uint32_t kToDevice = 1;  // of kMoveMemory
 
 struct RunnerMessage {
   RunnerMessageType type{};

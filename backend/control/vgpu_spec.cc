@@ -31,6 +31,12 @@ Status take_number(const nlohmann::json& value, const std::string& key, uint64_t
   return {};
 }
 
+Status take_flag(const nlohmann::json& value, const std::string& key, bool* out) {
+  if (!value.is_boolean()) return Status::error(EINVAL, "'{}' must be true or false", key);
+  *out = value.get<bool>();
+  return {};
+}
+
 Status take_small(const nlohmann::json& value, const std::string& key, uint32_t limit, uint32_t* out) {
   uint64_t wide = 0;
   Status status = take_number(value, key, limit, &wide);
@@ -145,6 +151,8 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (stored && key == "device") return take_text(value, key, &spec->device);
   if (stored && key == "device_uuid") return take_text(value, key, &spec->device_uuid);
   if (stored && key == "domain") return take_text(value, key, &spec->domain);
+  if (stored && key == "suspended") return take_flag(value, key, &spec->suspended);
+  if (stored && key == "suspended_bytes") return take_number(value, key, uint64_t{1} << 56, &spec->suspended_bytes);
   if (stored && key == "index") return take_small(value, key, 1u << 16, &spec->index);
   return Status::error(EINVAL, "'{}' is not a field that can be set", key.substr(0, 64));
 }
@@ -186,6 +194,8 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},
           {"domain", spec.domain},
+          {"suspended", spec.suspended},
+          {"suspended_bytes", spec.suspended_bytes},
           {"index", spec.index}};
 }
 

@@ -34,7 +34,10 @@ struct VgpuSpec {
   std::string direct_mode;   // permissions of direct.sock in octal; empty: the daemon's default
   std::string direct_group;  // group of direct.sock; empty: the daemon's default
   std::string domain;        // libvirt domain it is attached to; empty: none
-  uint32_t index = 0;        // number of the virtual GPU on this host, never shared by two: gives its user id
+  // Its programs wait, and all that it had on the device lies in the host's memory: so many bytes.
+  bool suspended = false;
+  uint64_t suspended_bytes = 0;
+  uint32_t index = 0;  // number of the virtual GPU on this host, never shared by two: gives its user id
 };
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
@@ -75,10 +78,15 @@ constexpr uint64_t swap_memory(const VgpuSpec& spec) {
   return beyond == 0 ? 0 : beyond + kSwapSlack;
 }
 
+// Bytes of its device that nobody else may have now.
+constexpr uint64_t held_memory(const VgpuSpec& spec) { return spec.suspended ? 0 : reserved_memory(spec); }
+// Bytes of the host's memory that it may have now.
+constexpr uint64_t host_swap_memory(const VgpuSpec& spec) { return swap_memory(spec) + spec.suspended_bytes; }
+
 nlohmann::json to_json(const VgpuSpec& spec);
 // Takes fields that `object` has over into `spec`; an unknown field, a wrong type or a value out of its range is
-// EINVAL. `stored` also admits the fields that only the daemon sets (name, device, device_uuid, domain, index), and
-// shares of 0, which earlier versions wrote for "no promise".
+// EINVAL. `stored` also admits the fields that only the daemon sets (name, device, device_uuid, domain, suspended,
+// suspended_bytes, index), and shares of 0, which earlier versions wrote for "no promise".
 Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec);
 
 // Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,

@@ -280,6 +280,10 @@ class Device {
   // is charged there. No work is on the device meanwhile, and none comes. INVALID_VALUE: there is no such chunk any
   // more; OUT_OF_MEMORY: no room, and it is where it was.
   virtual CUresult chunk_move(uint64_t /*address*/, bool /*to_device*/) { return CUDA_ERROR_NOT_SUPPORTED; }
+  // All of this process's memory leaves the device for host memory, and returns to the same addresses. No work is on
+  // the device, and no other method is called in between. OUT_OF_MEMORY: no room there; it is where it was.
+  virtual CUresult memory_leave() { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult memory_return() { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
   virtual void managed_remove(uint64_t address, Done done) = 0;
   // Told when all work of all contexts that was queued before has ended; what is only captured does not count.
@@ -470,6 +474,12 @@ struct SegmentDescriptors {
 };
 Result<SegmentDescriptors> make_soft_segment(uint64_t bytes);
 Result<SegmentDescriptors> make_cuda_segment(uint64_t bytes, int index);
+
+// Has NVIDIA's driver take another process of this user's off all GPUs, with its contexts and what memory it still has
+// there, or bring it back. Its calls to the driver wait meanwhile. Blocks; any thread. ENOTSUP: this driver cannot;
+// ENOMEM: no room to return. `prepare` loads the driver ahead.
+Status prepare_cuda_checkpoints();
+Status checkpoint_cuda_process(int pid, bool off);
 
 // What a GPU is, without making a context on it.
 struct GpuIdentity {

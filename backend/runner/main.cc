@@ -6,6 +6,7 @@
 // something in it breaks, and takes nobody else along.
 //
 // `bandsaw-runner --make-segment BYTES` makes memory of a shared segment and sends its descriptors to the session.
+// `bandsaw-runner --checkpointer` has NVIDIA's driver take runners off the GPU and bring them back, for a session.
 // `bandsaw-runner --sensors BUS_ID` says what a GPU measures, for a session.
 // `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself;
 // `--probe soft INDEX` says whether there is a software device.
@@ -23,6 +24,7 @@
 #include "backend/control/packet.h"
 #include "backend/control/sm_part.h"
 #include "backend/runner/channels/driver_calls.h"
+#include "backend/runner/checkpointer.h"
 #include "backend/runner/host_gpus.h"
 #include "backend/runner/sensors.h"
 #include "backend/runner/service.h"
@@ -138,6 +140,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
   watch_channel_groups(&channel_groups);
   channel_groups.report();
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
+  service.set_on_go_on([&channel_groups] { channel_groups.report_again(); });
   Status status = service.run();
   process.value()->usage_page().release_all();
   if (!status.ok()) log::error("{}", status.message());
@@ -176,6 +179,20 @@ Status send_segment(const char* bytes_text) {
   if (made.ok()) fds.push_back(made.value().write.get());
   if (made.ok() && made.value().read) fds.push_back(made.value().read.get());
   return send_packet(kRunnerSocket, std::as_bytes(std::span(&code, 1)), {}, fds);
+}
+
+// Reads nothing that a guest has written: numbers of the session's.
+int run_checkpointer() {
+  if (const Status status = enter_sandbox(kRunnerSocket); !status.ok()) {
+    log::error("{}", status.message());
+    return EXIT_FAILURE;
+  }
+#ifdef BANDSAW_HAVE_CUDA
+  if (const Status status = prepare_cuda_checkpoints(); !status.ok()) log::warn("{}", status.message());
+  return serve_checkpoints(kRunnerSocket, checkpoint_cuda_process);
+#else
+  return serve_checkpoints(kRunnerSocket, [](int, bool) { return Status::error(ENOTSUP, "{}", kNoCuda); });
+#endif
 }
 
 int probe_soft() {
@@ -230,6 +247,7 @@ int main(int argc, char** argv) {
     if (!sent.ok()) log::error("{}", sent.message());
     return sent.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
   }
+  if (argc == 2 && std::strcmp(argv[1], "--checkpointer") == 0) return runner::run_checkpointer();
   const auto choice = runner::read_choice();
   Status status = choice.ok() ? runner::enter_sandbox(kRunnerSocket) : choice.status();
   if (status.ok()) {

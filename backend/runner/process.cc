@@ -61,6 +61,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
   process->swapper_.set_device(process->device_.get());
+  process->standstill_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing, clock);
@@ -115,6 +116,20 @@ Result<CommandRingRef> Process::add_ring(uint32_t id, uint64_t va, uint32_t flag
   return ring;
 }
 
+int Process::move_memory(bool to_device) {
+  if (!standstill_.at_rest()) return EBUSY;
+  switch (to_device ? device_->memory_return() : device_->memory_leave()) {
+    case CUDA_SUCCESS:
+      return 0;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return ENOMEM;
+    case CUDA_ERROR_NOT_SUPPORTED:
+      return ENOTSUP;
+    default:
+      return EIO;
+  }
+}
+
 void Process::forget_ring(uint32_t id) {
   {
     std::lock_guard lock(rings_mutex_);
@@ -148,6 +163,8 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
 
 bool Process::pass_waiting() {
   at_gate_ = at_compiler_ = at_word_ = at_swapper_ = false;
+  const bool released = standstill_.advance(busy() || (standstill_.wanted() && !workers_->idle()));
+  if (standstill_.at_rest()) return released;
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);
@@ -160,7 +177,7 @@ bool Process::pass_waiting() {
   if (more || freed) pass_queue(true);
   unsettled_ |= freed;
   if (unsettled_) unsettled_ = gate_.settle();
-  return passed || more || freed;
+  return passed || more || freed || released;
 }
 
 // `passed`: something has been issued since it was last called.
@@ -216,6 +233,7 @@ bool Process::pass_others() {
 // Whether it needs no gate, or has passed it. What becomes a node of a graph needs none, nor does a launch that is cut:
 // its grid slices pass there.
 bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record) {
+  if (!poisoned() && !standstill_.admits(record)) return false;
   if (record.opcode == wire::Opcode::kStreamHold && !poisoned() && handlers_->still_holds(record)) {
     at_word_ = true;
     return false;
@@ -307,14 +325,16 @@ bool Process::pass_gates(const ExecRef& exec, const LaunchId& id) {
 }
 
 void Process::wait_at_gate(std::chrono::nanoseconds most) {
-  if (!at_compiler_ && !at_word_ && !at_swapper_) return gate_.wait(most);
+  const bool stopping = standstill_.wanted();
+  if (!at_compiler_ && !at_word_ && !at_swapper_ && !stopping) return gate_.wait(most);
   gate_.pause();
-  const auto probe = at_word_ || at_swapper_ ? kWordProbe : kCompilerProbe;
+  const auto probe = at_word_ || at_swapper_ || stopping ? kWordProbe : kCompilerProbe;
   std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, probe));
 }
 
 void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {
   if (swapper_.any()) swapper_.issued(record);
+  standstill_.issued(record);
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   if (sticky != CUDA_SUCCESS && !(record.info->survives_poison && !protocol_broken())) {
     return refuse(ring, record, sticky);

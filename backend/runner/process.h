@@ -17,6 +17,7 @@
 #include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/handlers/handlers.h"
 #include "backend/runner/slicing/slicer.h"
+#include "backend/runner/standstill.h"
 #include "backend/runner/swap/swapper.h"
 #include "backend/runner/wire/waiting_records.h"
 
@@ -46,6 +47,9 @@ class Process final : public DeviceHost {
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
+  Standstill& standstill() { return standstill_; }
+  // All of its device memory goes to host memory, or back to where it was. Only at_rest(). An errno.
+  int move_memory(bool to_device);
   void device_info(vgpu_device_info* info) { device_->info(info); }
 
   // Makes a ring; the record loop is told by the caller.
@@ -60,7 +64,8 @@ class Process final : public DeviceHost {
   const CopyPieces& pieces() const { return pieces_; }
   // Records, grid slices of a launch, pieces of a copy, or what they asked for wait at a gate.
   bool waits_at_gate() const {
-    return at_gate_ || at_compiler_ || at_word_ || at_swapper_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_;
+    return at_gate_ || at_compiler_ || at_word_ || at_swapper_ || slicer_->at_gate() || pieces_.at_gate() ||
+           unsettled_ || standstill_.wanted();
   }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const {
@@ -98,7 +103,7 @@ class Process final : public DeviceHost {
 
  private:
   Process(std::unique_ptr<GuestMemory> memory, const Clock* clock)
-      : gate_(clock), swapper_(&usage_page_, clock), memory_(std::move(memory)) {}
+      : gate_(clock), swapper_(&usage_page_, clock), standstill_(&gate_, clock), memory_(std::move(memory)) {}
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool passed_gate(unsigned engine, bool open);
@@ -127,6 +132,7 @@ class Process final : public DeviceHost {
   bool at_swapper_ = false;   // or for memory that is to move
   bool unsettled_ = false;    // the process has failed, and asked for a time slice before
   Swapper swapper_;
+  Standstill standstill_;
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

@@ -131,7 +131,7 @@ Status Service::add_ring(const Message& message, std::span<const RunnerSegment> 
   return {};
 }
 
-// Drops answer for themselves, when they are done.
+// Drops and standstills answer for themselves, when they are done.
 Status Service::handle(Message& message) {
   const RunnerMessage& header = message.header;
   if (header.type == RunnerMessageType::kAssign) return assign(message);
@@ -161,6 +161,22 @@ Status Service::handle(Message& message) {
       return {};
     case RunnerMessageType::kDropRegion:
       return process_->memory().drop_region(header.id, done);
+    case RunnerMessageType::kStandstill:
+      process_->standstill().begin(std::chrono::milliseconds(header.value),
+                                   [this, serial = header.serial](int error) { answer(serial, error); });
+      record_loop_->wake();
+      return {};
+    case RunnerMessageType::kMoveMemory: {
+      const int error = process_->move_memory((header.flags & kToDevice) != 0);
+      if (error == 0) return {};
+      return Status::error(error, "memory does not move {} the device: {}", header.flags & kToDevice ? "to" : "off",
+                           std::strerror(error));
+    }
+    case RunnerMessageType::kGoOn:
+      if (on_go_on_) on_go_on_();
+      process_->standstill().end();
+      record_loop_->wake();
+      return {};
     case RunnerMessageType::kFail:
       process_->fail(static_cast<CUresult>(header.value));
       return {};
@@ -189,10 +205,11 @@ Status Service::run() {
     if (!received.ok()) return received.status();
     if (received.value() == Received::kEnd || message.header.type == RunnerMessageType::kEnd) return {};
     const Status status = handle(message);
-    const bool drop =
-        message.header.type == RunnerMessageType::kDropRing || message.header.type == RunnerMessageType::kDropRegion;
+    const RunnerMessageType type = message.header.type;
+    const bool answers_later = type == RunnerMessageType::kDropRing || type == RunnerMessageType::kDropRegion ||
+                               type == RunnerMessageType::kStandstill;
     if (!status.ok()) log::error("message {}: {}", static_cast<int>(message.header.type), status.message());
-    if (!status.ok() || !drop) answer(message.header.serial, status.code());
+    if (!status.ok() || !answers_later) answer(message.header.serial, status.code());
   }
 }
 

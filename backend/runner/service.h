@@ -1,6 +1,7 @@
 // The runner's side of the link to its session (backend/control/runner_link.h).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,6 +22,8 @@ class Service {
   // Says that the runner is ready, then serves messages until the session ends it or is gone. An error: the link is
   // broken. Either way the process is to exit.
   Status run();
+  // Called when records go on after a standstill, on the thread that serves messages; before run().
+  void set_on_go_on(std::function<void()> on_go_on) { on_go_on_ = std::move(on_go_on); }
 
  private:
   struct Message {
@@ -44,6 +47,7 @@ class Service {
   Process* const process_;
   std::unique_ptr<RecordLoop> record_loop_;  // once assigned
   std::vector<std::byte> buffer_;
+  std::function<void()> on_go_on_;
 };
 
 }  // namespace bandsaw::runner

@@ -49,6 +49,7 @@ class Exchange {
   // All that an owner has published.
   void drop(Owner owner);
   size_t size() const { return things_.size(); }
+  const std::map<Owner, size_t>& counts() const { return counts_; }  // of things, by owner
 
  private:
   const uint32_t index_;

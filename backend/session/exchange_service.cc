@@ -23,6 +23,14 @@ ExchangeService::ExchangeService(uint32_t index) : index_(index), exchange_(inde
   });
 }
 
+size_t ExchangeService::sharing() const {
+  std::set<Exchange::Owner> all(openers_.begin(), openers_.end());
+  for (const auto& [owner, count] : exchange_.counts()) {
+    if (count != 0) all.insert(owner);
+  }
+  return all.size();
+}
+
 void ExchangeService::request(Runner* runner, const GuestOwner& owner, const RunnerMessage& message,
                               const ExchangeTail& tail, UniqueFd fd) {
   if (message.type == RunnerMessageType::kWithdraw) return exchange_.withdraw(runner, tail.key);
@@ -47,6 +55,7 @@ void ExchangeService::fetch(Runner* runner, const GuestOwner& owner, const Runne
   const Exchange::Thing* const thing = exchange_.find(key);
   // A virtual GPU lends nothing to itself: nobody would be charged for it.
   if (!thing || lent) return answer(runner, message, ENOENT, {});
+  if (thing->owner != runner) openers_.insert(runner);
   answer(runner, message, 0, {key, thing->payload}, thing->bytes, thing->fd.get());
 }
 
@@ -54,6 +63,7 @@ void ExchangeService::fetched(Runner* runner, uint64_t visit, const RunnerMessag
                               int error, Exchange::Thing thing) {
   const auto found = visits_.find(runner);
   if (found == visits_.end() || found->second != visit) return;  // it has ended
+  if (error == 0) openers_.insert(runner);
   if (error == 0 && (message.flags & kFetchLent)) borrowers_[key].insert(runner);
   answer(runner, message, error, {key, thing.payload}, thing.bytes, thing.fd.get());
 }
@@ -69,6 +79,7 @@ void ExchangeService::revoked(const ExchangeKey& key) {
 
 void ExchangeService::drop(Runner* runner) {
   exchange_.drop(runner);
+  openers_.erase(runner);
   visits_.erase(runner);
   for (auto& [key, runners] : borrowers_) runners.erase(runner);
   std::erase_if(borrowers_, [](const auto& entry) { return entry.second.empty(); });

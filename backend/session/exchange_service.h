@@ -25,6 +25,8 @@ class ExchangeService {
                UniqueFd fd);
   // What another session had lent is gone.
   void revoked(const ExchangeKey& key);
+  // How many runners have something that others may use, or something of others'.
+  size_t sharing() const;
   // The runner is reaped: so is all that it has published.
   void drop(Runner* runner);
 
@@ -39,6 +41,7 @@ class ExchangeService {
   uint64_t next_visit_ = 1;
   std::map<Runner*, uint64_t> visits_;                  // who is served, under a number that is used once
   std::map<ExchangeKey, std::set<Runner*>> borrowers_;  // of what other sessions have lent
+  std::set<Runner*> openers_;                           // of what others of this virtual GPU, or other sessions, have
 };
 
 }  // namespace bandsaw

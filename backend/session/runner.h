@@ -54,6 +54,9 @@ class Runner {
 
   // Null: it has said nothing yet, or is being ended; whoever was handed the descriptor is to let go of it.
   virtual const RunnerChannelGroups* channel_groups() const { return nullptr; }
+  // Its contexts are about to leave the GPU, so nobody is to hold its descriptor; it says them again when they are
+  // back.
+  virtual void forget_channel_groups() {}
   // Called each time that this changes.
   virtual void set_on_channel_groups(std::function<void()>) {}
 

@@ -51,6 +51,16 @@ void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
   program_.environment = with_variables(environment_, launch_config_.variables);
   program_.mps = launch_config_.mps;
   program_.priority = launch_config_.priority;
+  dismiss_warm();
+  failures_in_a_row_ = 0;
+  last_failure_.clear();
+  not_before_ = {};
+  if (launch_config_.refusal && launch_config_.refusal != EAGAIN)
+    refuse_waiters(Status::error(launch_config_.refusal, "{}", launch_config_.why), false);
+  keep_warm();
+}
+
+void RunnerPool::dismiss_warm() {
   for (Entry& entry : runners_) {
     if (entry.taken || entry.dismissed) continue;
     entry.dismissed = true;
@@ -59,12 +69,6 @@ void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
         !launch_config_.mps.empty() && entry.runner->mps() == launch_config_.mps && !entry.runner->ready();
     if (!connects) entry.runner->stop(Runner::Stop::kKill);
   }
-  failures_in_a_row_ = 0;
-  last_failure_.clear();
-  not_before_ = {};
-  if (launch_config_.refusal && launch_config_.refusal != EAGAIN)
-    refuse_waiters(Status::error(launch_config_.refusal, "{}", launch_config_.why), false);
-  keep_warm();
 }
 
 void RunnerPool::end_clients(const std::string& mps) {
@@ -115,8 +119,26 @@ void RunnerPool::take(Taken taken) {
   keep_warm();
 }
 
+void RunnerPool::hold(bool held) {
+  if (held_ == held) return;
+  held_ = held;
+  if (held_) return dismiss_warm();
+  for (Waiter& waiter : waiters_) waiter.deadline = Clock::now() + kWaiterTimeout;
+  serve();
+  keep_warm();
+}
+
+std::vector<Runner*> RunnerPool::serving() const {
+  std::vector<Runner*> all;
+  for (const Entry& entry : runners_) {
+    if (entry.taken) all.push_back(entry.runner.get());
+  }
+  return all;
+}
+
 // Gives ready runners to those who wait.
 void RunnerPool::serve() {
+  if (held_) return;
   for (size_t i = 0; i < runners_.size() && !waiters_.empty(); ++i) {
     if (runners_[i].taken || runners_[i].dismissed || !runners_[i].runner->ready()) continue;
     runners_[i].taken = true;
@@ -171,6 +193,7 @@ bool RunnerPool::start_one() {
 }
 
 void RunnerPool::keep_warm() {
+  if (held_) return;
   const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed; };
   const auto starting = [&idle](const Entry& e) { return idle(e) && !e.runner->ready(); };
   const size_t wanted = target_ + waiters_.size();
@@ -227,6 +250,7 @@ void RunnerPool::note_failure(const std::string& why) {
 }
 
 void RunnerPool::refuse_waiters(const Status& why, bool only_late) {
+  if (only_late && held_) return;
   std::deque<Waiter> refused;
   for (size_t i = 0; i < waiters_.size();) {
     if (only_late && Clock::now() < waiters_[i].deadline) {

@@ -35,6 +35,9 @@ class RunnerPool : public RunnerSource {
   // The device is lost: kills what serves a process.
   void end_all();
   void take(Taken taken) override;
+  // While held, nobody gets a runner and none is kept warm: who asks waits until it ends, for however long.
+  void hold(bool held);
+  std::vector<Runner*> serving() const;
 
   // What its runners' processes hand to each other and to those of other virtual GPUs.
   ExchangeService& exchange() { return exchange_; }
@@ -74,6 +77,7 @@ class RunnerPool : public RunnerSource {
   void serve();
   void reap();
   void note_failure(const std::string& why);
+  void dismiss_warm();
   void kill_due();
   void refuse_waiters(const Status& why, bool only_late);
   void tick();
@@ -83,6 +87,7 @@ class RunnerPool : public RunnerSource {
   std::vector<std::string> environment_;  // the program's, before launch_config_ is applied
   RunnerLaunchConfig launch_config_;
   unsigned target_;
+  bool held_ = false;
   ExchangeService exchange_;
   SegmentService* segments_ = nullptr;
   std::optional<vgpu_device_info> device_info_;

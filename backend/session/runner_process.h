@@ -51,6 +51,9 @@ class RunnerProcess : public Runner {
   void fail(uint32_t error) override;
   void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
   const RunnerChannelGroups* channel_groups() const override { return channel_groups_ ? &*channel_groups_ : nullptr; }
+  void forget_channel_groups() override {
+    if (channel_groups_) set_channel_groups(std::nullopt);
+  }
   void set_on_channel_groups(std::function<void()> changed) override { on_channel_groups_ = std::move(changed); }
 
   bool ready() const { return window_base_ != 0; }

@@ -184,6 +184,13 @@ void SegmentHost::apply(const segment::Changes& changes) {
   }
 }
 
+std::string SegmentHost::any_held() const {
+  for (const auto& [spec, named, users] : book_.list()) {
+    if (held_.at(spec->id).state != State::kNone) return spec->name;
+  }
+  return "";
+}
+
 nlohmann::json SegmentHost::state() const {
   static constexpr const char* kStates[] = {"none", "making", "ready"};
   auto all = nlohmann::json::array();

@@ -54,6 +54,8 @@ class SegmentHost {
   // The user has ended: nothing of it stays.
   void drop(const segment::User& user);
 
+  // One that has memory; empty: none has.
+  std::string any_held() const;
   // For vgpud: [{"id": "...", "name": ..., "bytes": ..., "named": ..., "own": ..., "state": ..., "users": [...]}]
   nlohmann::json state() const;
 

@@ -29,6 +29,8 @@ class SegmentService : public PeerSegments {
   void request(Runner* runner, const RunnerMessage& message, const ExchangeTail& tail);
   // What another session had given is to be let go of. False: it was no segment.
   bool revoked(const ExchangeKey& key);
+  // A process of this virtual GPU has one attached.
+  bool in_use() const { return !attached_.empty(); }
   // The runner is reaped: so is all that it has attached.
   void drop(Runner* runner);
 

@@ -166,6 +166,7 @@ Status Session::prepare() {
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm, config_.index);
   pool_->set_segments(segments_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
+  make_suspension();
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
@@ -208,6 +209,42 @@ void Session::link_peers(UniqueFd listener) {
   peers_->offer(segments_.get());
   service.connect(peers_.get());
   segments_->connect(peers_.get());
+}
+
+void Session::make_suspension() {
+  if (config_.device.starts_with("cuda")) {
+    checkpointer_ = std::make_unique<Checkpointer>(base_.get(), config_.runner, runner_file_.get());
+    SharingConfig alone = sharing_config_;
+    alone.sharing = Sharing::kTimeSliced;
+    checkpointer_->set_environment(
+        with_variables(runner_environment_, runner_launch_config(config_.device, alone).variables));
+  }
+  suspension_ = std::make_unique<Suspension>(
+      base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
+                                       .hold = [this](bool held) { pool_->hold(held); },
+                                       .check = [this] { return check_suspendable(); },
+                                       .on_device =
+                                           [this] {
+                                             const Usage total = usage_page_.total();
+                                             const int64_t there = total.memory_bytes - total.swapped_bytes;
+                                             return static_cast<uint64_t>(std::max<int64_t>(there, 0));
+                                           },
+                                       .checkpointer = checkpointer_.get()});
+}
+
+Status Session::check_suspendable() const {
+  for (const Runner* const runner : pool_->serving()) {
+    if (runner->mps().empty()) continue;
+    return Status::error(EBUSY, "a program of it is a client of the MPS daemon, which keeps what the program has");
+  }
+  if (const size_t sharing = pool_->exchange().sharing(); sharing != 0) {
+    return Status::error(EBUSY, "{} of its programs share{} memory or events with other processes (IPC)", sharing,
+                         sharing == 1 ? "s" : "");
+  }
+  if (segments_->in_use()) return Status::error(EBUSY, "programs of it have a shared segment attached");
+  const std::string held = segment_host_->any_held();
+  if (held.empty()) return {};
+  return Status::error(EBUSY, "its shared segment '{}' has memory on the device", held);
 }
 
 void Session::open_segments(const RunnerProgram& program) {
@@ -278,6 +315,11 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     const Status status = end_segment(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
+  if (op == "suspension") {
+    nlohmann::json state = suspension_->describe();
+    state["ok"] = true;
+    return state;
+  }
   if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
   if (op == "shutdown") {
     stop_soon();
@@ -308,6 +350,10 @@ Status Session::set(const nlohmann::json& request) {
                                resident != request.end() ? resident->get<uint64_t>() : UINT64_MAX);
   if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_sharing_config();
+  if (request.contains("suspension")) {
+    if (!request["suspension"].is_string()) return Status::error(EINVAL, "'suspension' must be a text");
+    if (Status status = suspension_->want(request["suspension"].get<std::string>()); !status.ok()) return status;
+  }
   return request.contains("segments") ? segments_->set(request["segments"]) : Status();
 }
 
@@ -371,7 +417,8 @@ nlohmann::json Session::status() const {
           {"memory_share", usage_page_.memory_share()},
           {"memory_used", total.memory_bytes},
           {"memory_resident", usage_page_.resident()},
-          {"memory_swapped", total.swapped_bytes},
+          {"memory_swapped", suspension_->suspended() ? total.memory_bytes : total.swapped_bytes},
+          {"suspension", suspension_->describe()},
           {"usage", to_json(total)},
           {"limits", limits_state()},
           {"segments", segment_host_->state()},

@@ -20,6 +20,7 @@
 #include "backend/session/runner_pool.h"
 #include "backend/session/segment_service.h"
 #include "backend/session/status_query.h"
+#include "backend/session/suspension.h"
 #include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_frontend.h"
 #include "hypervisor/vfio_user/server.h"
@@ -81,6 +82,9 @@ class Session {
   Status set(const nlohmann::json& request);
   void apply_sharing_config();
   nlohmann::json status() const;
+  void make_suspension();
+  // An error: something of it is shared with others, who would lose it.
+  Status check_suspendable() const;
   // By name: how much is held, and how much may be.
   nlohmann::json limits_state() const;
   void stop_soon();
@@ -102,6 +106,8 @@ class Session {
   std::unique_ptr<SegmentService> segments_;
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<PeerLinks> peers_;
+  std::unique_ptr<Checkpointer> checkpointer_;  // null: the device has no contexts
+  std::unique_ptr<Suspension> suspension_;      // before the pool, whose runners may still answer it
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;

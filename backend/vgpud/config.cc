@@ -229,9 +229,11 @@ bool has_lab_mode(const Config& config) {
 
 uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, const CgroupConfig& cgroup) {
   constexpr uint64_t kAutomatic = uint64_t{16} << 30;
-  if (spec.host_memory != 0) return spec.host_memory;
-  if (cgroup.memory != 0) return cgroup.memory;
-  return kAutomatic + (device.kind == "soft" ? spec.memory : swap_memory(spec));
+  // On a software device it lay in the host's memory before.
+  const uint64_t suspended = device.kind == "soft" ? 0 : spec.suspended_bytes;
+  if (spec.host_memory != 0) return spec.host_memory + suspended;
+  if (cgroup.memory != 0) return cgroup.memory + suspended;
+  return kAutomatic + suspended + (device.kind == "soft" ? spec.memory : swap_memory(spec));
 }
 
 std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device) {

@@ -21,7 +21,7 @@ Room room_on(const PhysicalDevice& device, std::span<const VgpuSpec> others) {
   for (const VgpuSpec& other : others) {
     if (other.device != device.name) continue;
     room.compute -= other.compute;
-    room.memory -= static_cast<int64_t>(reserved_memory(other));
+    room.memory -= static_cast<int64_t>(held_memory(other));
   }
   return room;
 }

@@ -206,6 +206,10 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* xml = named(app->add_subcommand("xml", "print what to paste into a domain's definition"), options);
   hypervisor_option(xml, options);
   xml->add_flag("--xl", options->xl, "with --hypervisor xen: for a configuration of xl's, not for libvirt");
+  auto* suspend =
+      named(app->add_subcommand("suspend", "let its programs wait, and free its device of all that it holds"), options);
+  auto* resume =
+      named(app->add_subcommand("resume", "bring a suspended one back to its device, and let it go on"), options);
   auto* drain = app->add_subcommand("drain", "let a device have no new virtual GPUs; those on it go on");
   auto* undrain = app->add_subcommand("undrain", "put a drained device back into service");
   for (CLI::App* one : {drain, undrain}) {
@@ -231,6 +235,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {xml, ctl::xml},
       {attach, ctl::attach},
       {detach, ctl::detach},
+      {suspend, ctl::suspend},
+      {resume, ctl::resume},
       {drain, ctl::drain},
       {undrain, ctl::undrain},
       {top, ctl::top},

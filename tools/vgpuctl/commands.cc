@@ -136,6 +136,20 @@ int set_scheduler(const Options& options) {
 
 namespace {
 
+int suspend_or_resume(const Options& options, const char* action, const char* done) {
+  return finish(options, call(options, "POST", vgpu_target(options) + "/" + action), [done](const json& view) {
+    fmt::print("{} is {}\n", view.value("name", ""), done);
+    print_notes(view);
+  });
+}
+
+}  // namespace
+
+int suspend(const Options& options) { return suspend_or_resume(options, "suspend", "suspended"); }
+int resume(const Options& options) { return suspend_or_resume(options, "resume", "running again"); }
+
+namespace {
+
 int change_device(const Options& options, bool drained) {
   const Reply reply = call(options, "PATCH", "/v1/devices/" + url_escaped(options.device), {{"drained", drained}});
   return finish(options, reply, [&](const json& device) {

@@ -46,6 +46,8 @@ int show(const Options& options);
 int set(const Options& options);
 int show_scheduler(const Options& options);
 int set_scheduler(const Options& options);
+int suspend(const Options& options);
+int resume(const Options& options);
 int drain(const Options& options);    // of a device
 int undrain(const Options& options);  // the same, back in service
 int xml(const Options& options);

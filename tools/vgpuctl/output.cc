@@ -92,6 +92,7 @@ std::string usage_state(const json& view) {
   const bool vm = get(view, "/live/vm/connected", false);
   const auto state = get<std::string>(view, "/session/state", "?");
   if (state != "running") return state;
+  if (get(view, "/suspended", false)) return "suspended";
   return vm ? (get(view, "/live/vm/driver", false) ? "vm" : "vm (no driver)") : "idle";
 }
 
@@ -279,7 +280,10 @@ void print_vgpu(const json& view) {
   line("owner", owner.empty() ? "- (whoever may open its sockets)" : owner);
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
-  line("state", usage_state(view));
+  line("state", get(view, "/suspended", false)
+                    ? fmt::format("suspended, with {} in the host's memory; `vgpuctl resume` brings it back",
+                                  size(get<int64_t>(view, "/suspended_bytes", 0)))
+                    : usage_state(view));
   line("session", fmt::format("{} (pid {}, {} restarts)", get<std::string>(view, "/session/state", "?"),
                               get<int64_t>(view, "/session/pid", 0), get<uint64_t>(view, "/session/restarts", 0)));
   line("host", host_line(get(view, "/session/host", json::object())));

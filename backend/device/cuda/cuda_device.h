@@ -87,6 +87,8 @@ class CudaDevice final : public Device {
   CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
   void memory_free(uint64_t address, Done done) override;
   CUresult chunk_move(uint64_t address, bool to_device) override;
+  CUresult memory_leave() override;
+  CUresult memory_return() override;
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;
   void settle(Done done) override;

@@ -1,4 +1,6 @@
 // Device memory, pools, and managed memory (which is the guest's own pages, registered at their own addresses).
+#include <sys/prctl.h>
+
 #include "backend/device/cuda/cuda_device.h"
 #include "memory/base/log.h"
 
@@ -24,6 +26,22 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
 CUresult CudaDevice::chunk_move(uint64_t address, bool to_device) {
   if (const CUresult result = enter()) return result;
   return check(heap_->move_chunk(address, to_device));
+}
+
+// Pools keep what they do not need now.
+CUresult CudaDevice::memory_leave() {
+  if (const CUresult result = enter()) return result;
+  make_room();
+  const CUresult result = check(heap_->leave(own_context()->handle));
+  // So that the driver may do the rest, for another process of this user's.
+  if (result == CUDA_SUCCESS) ::prctl(PR_SET_DUMPABLE, 1);
+  return result;
+}
+
+CUresult CudaDevice::memory_return() {
+  ::prctl(PR_SET_DUMPABLE, 0);
+  if (const CUresult result = enter()) return result;
+  return check(heap_->come_back(own_context()->handle));
 }
 
 CUresult CudaDevice::managed_add(const ContextRef&, uint64_t address, uint64_t bytes) {

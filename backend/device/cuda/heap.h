@@ -41,6 +41,10 @@ class Heap {
   bool has_chunks(uint64_t address) const;
   // As Device::chunk_move. A context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
   CUresult move_chunk(uint64_t address, bool to_device);
+  // As Device::memory_leave and memory_return, with this context for the copies. Nobody may call anything else in
+  // between.
+  CUresult leave(CUcontext context);
+  CUresult come_back(CUcontext context);
   // Whether [address, address + bytes) lies in one allocation.
   bool covers(uint64_t address, uint64_t bytes) const;
   // Whether the address is one that only the heap gives out.
@@ -82,6 +86,15 @@ class Heap {
   CUresult allocate_chunks(const CudaContextRef& context, uint64_t bytes, swap::Book* book, uint64_t* address);
   CUresult unmap_chunks(uint64_t address, const Allocation& allocation);
   CUresult rehome(Mapping* chunk, bool to_device);
+  // heap_away.cc
+  struct AwayPages {
+    void* pages = nullptr;
+    uint64_t bytes = 0;
+    void free();
+  };
+  std::vector<Mapping*> all_on_device();
+  CUresult copy_away(CUcontext context, bool to_device);
+  CUresult come_back_locked(CUcontext context);
 
   const DriverRef driver_;
   DeviceHost* const host_;
@@ -91,6 +104,8 @@ class Heap {
   mutable std::mutex mutex_;
   std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
   std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
+  std::vector<Mapping*> away_;                  // guarded by mutex_: what has left, in the order of its bytes there
+  AwayPages away_pages_;                        // guarded by mutex_
 };
 
 }  // namespace bandsaw::cuda

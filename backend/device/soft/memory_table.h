@@ -88,6 +88,11 @@ class Memory {
   // ones loses what it writes.
   CUresult move_chunk(uint64_t address, bool to_device);
 
+  // As Device::memory_leave and memory_return: the pages of all allocations go elsewhere in this process, and what is
+  // behind them faults. Nobody may call anything else in between.
+  CUresult leave();
+  CUresult come_back();
+
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);
   void give_back_addresses(uint64_t address, uint64_t bytes);
@@ -123,6 +128,15 @@ class Memory {
   std::atomic<bool> share_new_{false};
   std::map<uint64_t, Allocation> table_;
   std::map<uint64_t, uint64_t> managed_;
+  struct Away {
+    uint64_t address = 0, bytes = 0;
+    void* pages = nullptr;  // where its bytes are; null: in `file`
+    std::shared_ptr<const UniqueFd> file;
+  };
+  bool take_away(const Allocation& allocation);
+  static bool put_back(const Away& away);
+  CUresult bring_back();
+  std::vector<Away> away_;
   uint64_t used_ = 0;
   uint64_t graph_bytes_ = 0, graph_high_[2] = {0, 0};
 };

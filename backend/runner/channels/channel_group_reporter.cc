@@ -19,4 +19,12 @@ void ChannelGroupReporter::report() {
   if (!status.ok()) log::warn("cannot tell the session of {} channel groups: {}", known.list.count, status.message());
 }
 
+void ChannelGroupReporter::report_again() {
+  {
+    std::lock_guard lock(mutex_);
+    last_said_.reset();
+  }
+  report();
+}
+
 }  // namespace bandsaw::runner

@@ -15,6 +15,8 @@ class ChannelGroupReporter {
 
   // Says what the table knows, if that is not what was said last. Any thread.
   void report();
+  // Also if that was said last: the session has forgotten it.
+  void report_again();
 
  private:
   const int socket_;

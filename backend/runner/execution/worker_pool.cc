@@ -20,6 +20,11 @@ void WorkerPool::post(std::function<void()> job) {
   changed_.notify_one();
 }
 
+bool WorkerPool::idle() {
+  std::lock_guard lock(mutex_);
+  return jobs_.empty() && idle_ == threads_.size();
+}
+
 void WorkerPool::work() {
   pthread_setname_np(pthread_self(), "loader");  // else it is named after the thread that posted the first job
   std::unique_lock lock(mutex_);

@@ -16,6 +16,8 @@ class WorkerPool {
   explicit WorkerPool(unsigned threads) : threads_max_(threads) {}
   ~WorkerPool();
   void post(std::function<void()> job);
+  // No job waits or is carried out.
+  bool idle();
 
  private:
   void work();

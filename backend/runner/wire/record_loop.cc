@@ -97,6 +97,10 @@ void RecordLoop::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
     if (process_->pass_waiting()) gate_probes_ = 0;
+    if (process_->standstill().at_rest()) {
+      rest();
+      continue;
+    }
     if (!process_->waiting().full() && serve_any()) {
       gate_probes_ = 0;
       continue;
@@ -140,6 +144,13 @@ void RecordLoop::wait_for_work() {
   process_->gate().pause();
   pollfd fds[] = {
       {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
+  wait(fds);
+}
+
+// Records stay in their rings until the standstill ends.
+void RecordLoop::rest() {
+  if (!dropping_.empty()) finish_drops();
+  pollfd fds[] = {{command_.get(), POLLIN, 0}};
   wait(fds);
 }
 

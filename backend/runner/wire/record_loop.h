@@ -34,6 +34,8 @@ class RecordLoop {
   void add_ring(CommandRingRef ring);
   // Executes what the ring still holds, then drops it and calls `gone`, from the record loop's thread.
   void drop_ring(uint32_t id, std::function<void()> gone);
+  // Looks at what the process is to do.
+  void wake();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -47,7 +49,6 @@ class RecordLoop {
     std::vector<Dropped> drop;
   };
 
-  void wake();
   void run();
   void take_commands();
   bool serve(const CommandRingRef& ring);
@@ -61,6 +62,7 @@ class RecordLoop {
   bool spin(std::chrono::nanoseconds budget);
   bool poll_on();
   void sleep();
+  void rest();
   void finish_drops();
   void drop(Dropped& dropped, size_t at);
 

@@ -48,7 +48,7 @@ json Api::device_state(const Gpu& gpu) const {
   for (const VgpuSpec& spec : registry_->all()) {
     if (gpus_->of(spec) != &gpu) continue;
     ++count;
-    memory += reserved_memory(spec);
+    memory += held_memory(spec);
     promised += spec.memory;
     compute += spec.compute;
     copy += spec.copy;

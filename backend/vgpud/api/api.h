@@ -93,6 +93,13 @@ class Api {
   void change_device(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
   void attach(const nlohmann::json& body, const VgpuSpec& spec, const Answer& answer);
   void detach(const VgpuSpec& spec, const Answer& answer);
+  // Its programs stop, then what it has on the device leaves that; and the other way round.
+  void suspend(const VgpuSpec& spec, const Answer& answer);
+  void commit_suspend(const std::string& name, const nlohmann::json& paused, const Answer& answer);
+  void refuse_suspend(const std::string& name, int code, const Status& why, const Answer& answer);
+  void resume(const VgpuSpec& spec, const Answer& answer);
+  // After the change of its spec, which is taken back if the session says that it came to nothing.
+  void finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer);
   void xml(const VgpuSpec& spec, const Answer& answer) const;
   void shut_down(const Answer& answer);
   nlohmann::json status_state() const;

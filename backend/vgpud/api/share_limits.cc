@@ -95,10 +95,10 @@ Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, cons
   if (Status status = check_latency(spec); !status.ok()) return status;
   uint64_t memory = 0;
   for (const VgpuSpec& other : others) {
-    if (other.name != spec.name && other.device == spec.device) memory += reserved_memory(other);
+    if (other.name != spec.name && other.device == spec.device) memory += held_memory(other);
   }
   const uint64_t free = device.memory > memory ? device.memory - memory : 0;
-  if (reserved_memory(spec) > free) {
+  if (held_memory(spec) > free) {
     return Status::error(ENOSPC, "{} {} is above what is free on device '{}': {} of {}",
                          spec.resident == 0 ? "memory" : "resident memory", format_size(reserved_memory(spec)),
                          device.name, format_size(free), format_size(device.memory));
@@ -115,7 +115,7 @@ Status check_swap(const VgpuSpec& spec, std::span<const VgpuSpec> others, uint64
                          "set 'memory' in the table [swap] of its configuration");
   }
   uint64_t given = 0;
-  for (const VgpuSpec& other : others) given += other.name == spec.name ? 0 : swap_memory(other);
+  for (const VgpuSpec& other : others) given += other.name == spec.name ? 0 : host_swap_memory(other);
   const uint64_t free = most > given ? most - given : 0;
   if (wanted <= free) return {};
   return Status::error(ENOSPC,
@@ -123,6 +123,18 @@ Status check_swap(const VgpuSpec& spec, std::span<const VgpuSpec> others, uint64
                        "{} that 'swap.memory' allows {} are free",
                        format_size(spec.memory), format_size(spec.resident), format_size(wanted),
                        format_size(kSwapSlack), format_size(most), format_size(free));
+}
+
+Status check_suspend(const VgpuSpec& spec, uint64_t bytes, std::span<const VgpuSpec> others, uint64_t most) {
+  if (bytes == 0) return {};
+  uint64_t given = swap_memory(spec);
+  for (const VgpuSpec& other : others) given += other.name == spec.name ? 0 : host_swap_memory(other);
+  const uint64_t free = most > given ? most - given : 0;
+  if (bytes <= free) return {};
+  return Status::error(ENOSPC,
+                       "'{}' has {} on its device, which would lie in the host's memory, and of the {} that "
+                       "'swap.memory' allows {} are free",
+                       spec.name, format_size(bytes), format_size(most), format_size(free));
 }
 
 Status check_resident_in_use(const VgpuSpec& spec, uint64_t resident) {

@@ -18,6 +18,9 @@ Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, cons
 // those of all devices. ENOSPC with the figures.
 Status check_swap(const VgpuSpec& spec, std::span<const VgpuSpec> others, uint64_t most);
 
+// The same of one that is to be suspended, with `bytes` bytes on its device now.
+Status check_suspend(const VgpuSpec& spec, uint64_t bytes, std::span<const VgpuSpec> others, uint64_t most);
+
 // Bytes that a virtual GPU's programs have, and of these on the device.
 struct MemoryUse {
   uint64_t all = 0, resident = 0;

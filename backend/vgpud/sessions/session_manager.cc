@@ -17,6 +17,8 @@ namespace bandsaw {
 namespace {
 
 constexpr long kHealthIntervalUs = 250'000;
+constexpr long kSuspensionPollUs = 2'000;
+constexpr std::chrono::seconds kSuspensionMost{60};
 constexpr unsigned kSlowTicks = 4;  // between questions to those whose fault ends nobody else, if they have news
 
 // Tells folders of one vgpud from those of another, which has another RUN.
@@ -219,6 +221,40 @@ bool SessionManager::used(const std::string& name) const {
 
 void SessionManager::quiet(const std::string& name) {
   if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->quiet();
+}
+
+void SessionManager::set_pausing(const std::string& name, bool pausing) {
+  if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_pausing(pausing);
+}
+
+bool SessionManager::pausing(const std::string& name) const {
+  const auto found = supervisors_.find(name);
+  return found != supervisors_.end() && found->second->pausing();
+}
+
+void SessionManager::await_suspension(const std::string& name, There there, Answer answer) {
+  await_suspension(name, std::move(there), std::move(answer), std::chrono::steady_clock::now() + kSuspensionMost);
+}
+
+void SessionManager::await_suspension(const std::string& name, There there, Answer answer,
+                                      std::chrono::steady_clock::time_point until) {
+  request(name, {{"op", "suspension"}}, [=, this](Result<nlohmann::json> reply) {
+    if (!reply.ok() || there(reply.value())) return answer(std::move(reply));
+    if (std::chrono::steady_clock::now() > until) {
+      return answer(
+          Status::error(ETIMEDOUT, "the session of '{}' is {} for too long", name, reply.value().value("state", "?")));
+    }
+    // Once, and freed by the loop.
+    auto* const again = new std::function<void()>([=, this] { await_suspension(name, there, answer, until); });
+    const timeval pause{0, kSuspensionPollUs};
+    event_base_once(
+        base_, -1, EV_TIMEOUT,
+        [](evutil_socket_t, short, void* call) {
+          const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(call));
+          (*owned)();
+        },
+        again, &pause);
+  });
 }
 
 nlohmann::json SessionManager::describe(const std::string& name) const {

@@ -6,6 +6,7 @@
 
 #include <event2/event.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -68,6 +69,14 @@ class SessionManager {
   // Tells the sessions of a device what holds now.
   void tell_all(const std::string& device);
 
+  // Its session is to stop its programs, which is how it begins to be suspended; or no more, if that comes to nothing.
+  void set_pausing(const std::string& name, bool pausing);
+  bool pausing(const std::string& name) const;
+  // Answers with what the session says of its suspension, once `there` holds of it. As request(); ETIMEDOUT too if it
+  // does not come to that within a minute.
+  using There = std::function<bool(const nlohmann::json& suspension)>;
+  void await_suspension(const std::string& name, There there, Answer answer);
+
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
   // Whether programs may have used it since quiet() was called, because its session had none.
@@ -80,6 +89,8 @@ class SessionManager {
 
  private:
   nlohmann::json sharing_config(const VgpuSpec& spec) const;
+  void await_suspension(const std::string& name, There there, Answer answer,
+                        std::chrono::steady_clock::time_point until);
   MpsDaemon* mps_of(const std::string& device) const;  // null: it has no contexts that MPS could join
   void make_daemons();
   void open_cgroups();

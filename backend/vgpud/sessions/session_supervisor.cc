@@ -319,6 +319,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["notices"] = true;
   request["memory"] = spec_.memory;
   request["resident"] = reserved_memory(spec_);
+  request["suspension"] = spec_.suspended ? "suspend" : pausing_ ? "pause" : "run";
   request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
   request["owner"] = to_text(owner_of(spec_));
   request["domain"] = spec_.domain;
@@ -343,6 +344,12 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
 }
 
 bool SessionSupervisor::take_news() { return std::exchange(news_, !notices_); }
+
+void SessionSupervisor::set_pausing(bool pausing) {
+  if (pausing == pausing_) return;
+  pausing_ = pausing;
+  tell();
+}
 
 void SessionSupervisor::tell() {
   if (link_) ask(set_request(), [](const Result<nlohmann::json>&) {});

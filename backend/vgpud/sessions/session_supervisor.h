@@ -27,6 +27,9 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void stop(bool forget, std::function<void()> gone);
   void update(const VgpuSpec& spec);
   void tell();  // the session, what has changed
+  // Its programs are to stop, so that it can be suspended; forgotten with vgpud.
+  void set_pausing(bool pausing);
+  bool pausing() const { return pausing_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, SessionManager::Answer answer);
@@ -78,7 +81,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
   uint64_t restarts_ = 0;
-  bool forget_ = false;
+  bool forget_ = false, pausing_ = false;
   bool notices_ = false;  // it says when something is new
   bool news_ = true, used_ = true;
   std::vector<SessionManager::Ready> waiting_;

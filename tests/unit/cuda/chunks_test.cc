@@ -1,6 +1,7 @@
 // Allocations of chunks that move between a GPU and host memory, on a driver of our own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <future>
 #include <set>
@@ -127,6 +128,35 @@ TEST_F(CudaChunks, AFullGpuPutsNewChunksInHostMemory) {
   fake_gpu().no_device_memory = false;
   EXPECT_EQ(device_->chunk_move(address, true), CUDA_SUCCESS);
   free(address);
+}
+
+TEST_F(CudaChunks, AllOfItLeavesTheDeviceAndReturns) {
+  const uint64_t large = allocate(12 * kMiB), small = allocate(4096);
+  const uint64_t slab = fake_gpu().mapped.rbegin()->first;
+  memory_at(large).content = 7, memory_at(large + 4 * kMiB).content = 8, memory_at(slab).content = 9;
+  const auto charged = host_.book.room;
+  const auto on_device = [] {
+    return std::count_if(fake_gpu().memory.begin(), fake_gpu().memory.end(),
+                         [](const auto& one) { return one.second.on_device; });
+  };
+  const auto before = on_device();
+  EXPECT_EQ(device_->memory_leave(), CUDA_SUCCESS);
+  EXPECT_EQ(on_device(), 0);
+  EXPECT_FALSE(fake_gpu().mapped.contains(large));
+  EXPECT_EQ(device_->memory_leave(), CUDA_SUCCESS) << "there is nothing more";
+  fake_gpu().no_device_memory = true;
+  EXPECT_EQ(device_->memory_return(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_FALSE(fake_gpu().mapped.contains(large));
+  fake_gpu().no_device_memory = false;
+  EXPECT_EQ(device_->memory_return(), CUDA_SUCCESS);
+  EXPECT_EQ(on_device(), before);
+  EXPECT_EQ(memory_at(large).content, 7);
+  EXPECT_EQ(memory_at(large + 4 * kMiB).content, 8);
+  EXPECT_EQ(memory_at(slab).content, 9);
+  EXPECT_EQ(host_.book.room, charged);
+  EXPECT_EQ(host_.poisonings, 0);
+  free(large);
+  free(small);
 }
 
 TEST_F(CudaChunks, ChunksAreNotExported) {

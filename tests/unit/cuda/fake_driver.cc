@@ -126,6 +126,21 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t, CUstream) {
   gpu.memory[gpu.mapped[to]].content = gpu.memory[gpu.mapped[from]].content;
   return CUDA_SUCCESS;
 }
+CUresult cuMemHostRegister(void*, size_t, unsigned) { return CUDA_SUCCESS; }
+CUresult cuMemHostUnregister(void*) { return CUDA_SUCCESS; }
+// Of the beginnings of mappings, whose content stands for all of it; by several threads.
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t, CUstream) {
+  auto& gpu = fake_gpu();
+  const auto found = gpu.mapped.find(from);
+  if (found != gpu.mapped.end()) std::memcpy(to, &gpu.memory.at(found->second).content, sizeof(int));
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t, CUstream) {
+  auto& gpu = fake_gpu();
+  const auto found = gpu.mapped.find(to);
+  if (found != gpu.mapped.end()) std::memcpy(&gpu.memory.at(found->second).content, from, sizeof(int));
+  return CUDA_SUCCESS;
+}
 CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
   return std::memset(prop, 0, sizeof *prop), CUDA_SUCCESS;

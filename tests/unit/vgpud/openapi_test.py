@@ -111,6 +111,10 @@ class TestAnswers(DaemonCase):
         self.ask("POST", "/v1/vgpus/web0/attach", {"domain": "other"}, 409)
         self.ask("POST", "/v1/vgpus/web0/attach", {}, 400)
         self.ask("POST", "/v1/vgpus/web0/detach")
+        self.ask("POST", "/v1/vgpus/web0/resume", code=409)
+        assert self.ask("POST", "/v1/vgpus/web0/suspend")["suspended"]
+        self.ask("POST", "/v1/vgpus/web0/suspend", code=409)
+        assert not self.ask("POST", "/v1/vgpus/web0/resume")["suspended"]
         built = self.http("GET", "/v1/vgpus/web0/xml")[0]
         self.ask("GET", "/v1/vgpus/web0/xml", code=built)
         assert built in (200, 501)

@@ -32,6 +32,30 @@ TEST(Shares, AChangeDoesNotCountTheOldOne) {
   EXPECT_EQ(check_shares(asking("a", 8 * kGibibyte, 61), others, kSixteen).code(), ENOSPC);
 }
 
+TEST(Shares, SuspendedOnesLeaveTheirMemoryToOthers) {
+  VgpuSpec asleep = asking("a", 12 * kGibibyte, 60);
+  asleep.suspended = true;
+  asleep.suspended_bytes = 3 * kGibibyte;
+  const VgpuSpec others[] = {asleep, asking("b", 8 * kGibibyte, 20)};
+  EXPECT_TRUE(check_shares(asking("c", 8 * kGibibyte, 20), others, kSixteen).ok());
+  EXPECT_EQ(check_shares(asking("c", 8 * kGibibyte, 21), others, kSixteen).code(), ENOSPC) << "time stays promised";
+  VgpuSpec back = asleep;
+  back.suspended = false;
+  EXPECT_EQ(check_shares(back, others, kSixteen).code(), ENOSPC);
+}
+
+TEST(Shares, WhatIsSuspendedCountsAgainstTheHostsMemory) {
+  VgpuSpec asleep = asking("a", 12 * kGibibyte);
+  asleep.suspended = true;
+  asleep.suspended_bytes = 3 * kGibibyte;
+  const VgpuSpec others[] = {asleep, asking("b", 8 * kGibibyte)};
+  EXPECT_TRUE(check_suspend(others[1], kGibibyte, others, 4 * kGibibyte).ok());
+  const Status refused = check_suspend(others[1], kGibibyte + 1, others, 4 * kGibibyte);
+  EXPECT_EQ(refused.code(), ENOSPC);
+  EXPECT_NE(refused.message().find("1.0 GiB are free"), std::string::npos) << refused.message();
+  EXPECT_TRUE(check_suspend(others[1], 0, others, 0).ok()) << "nothing takes no room";
+}
+
 TEST(Shares, TellTheFigures) {
   const VgpuSpec others[] = {asking("a", 12 * kGibibyte, 70)};
   EXPECT_NE(check_shares(asking("b", kGibibyte, 40), others, kSixteen).message().find("110 %"), std::string::npos);

@@ -1,0 +1,116 @@
+#include "backend/session/checkpointer.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "backend/control/checkpoint_link.h"
+#include "backend/control/packet.h"
+#include "backend/control/runner_link.h"
+#include "backend/session/runner_exec.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr timeval kSilentMost{30, 0};
+constexpr timeval kAtOnce{0, 0};
+
+}  // namespace
+
+Checkpointer::Checkpointer(event_base* base, std::string path, int file)
+    : base_(base), path_(std::move(path)), file_(file) {
+  failed_timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT,
+      [](evutil_socket_t, short, void* self) {
+        auto* const checkpointer = static_cast<Checkpointer*>(self);
+        checkpointer->fail_all(std::exchange(checkpointer->failed_, 0));
+      },
+      this));
+}
+
+Checkpointer::~Checkpointer() {
+  waiting_.clear();
+  stop();
+  for (const pid_t pid : ending_) ::waitpid(pid, nullptr, 0);
+}
+
+Status Checkpointer::spawn() {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return Status::system("a socket pair");
+  const UniqueFd theirs(ends[1]);
+  socket_.reset(ends[0]);
+  evutil_make_socket_nonblocking(socket_.get());
+  const auto pid =
+      exec_runner({path_, file_, {"bandsaw-runner", "--checkpointer"}, environment_}, theirs.get(), kRunnerSocket);
+  if (!pid.ok()) return pid.status();
+  pid_ = pid.value();
+  readable_.reset(event_new(
+      base_, socket_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short what, void* self) {
+        static_cast<Checkpointer*>(self)->receive((what & EV_TIMEOUT) != 0);
+      },
+      this));
+  event_add(readable_.get(), nullptr);
+  return {};
+}
+
+void Checkpointer::start() {
+  std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+  if (pid_ != 0) return;
+  if (const Status status = spawn(); !status.ok()) log::error("no checkpointer: {}", status.message());
+}
+
+void Checkpointer::stop() {
+  readable_.reset();
+  socket_.reset();
+  if (pid_ != 0) {
+    ::kill(pid_, SIGKILL);
+    ending_.push_back(std::exchange(pid_, 0));
+  }
+  if (waiting_.empty()) return;
+  failed_ = EPIPE;
+  event_add(failed_timer_.get(), &kAtOnce);
+}
+
+void Checkpointer::carry_out(pid_t runner, bool off, Done done) {
+  start();
+  waiting_.push_back({runner, off, std::move(done)});
+  const CheckpointOrder order{runner, off ? 1u : 0u};
+  const Status sent = pid_ != 0 ? send_packet(socket_.get(), std::as_bytes(std::span(&order, 1)), {}, {})
+                                : Status::error(EPIPE, "there is none");
+  if (!sent.ok()) return stop();
+  event_add(readable_.get(), &kSilentMost);
+}
+
+void Checkpointer::receive(bool late) {
+  CheckpointAnswer answer;
+  std::vector<UniqueFd> fds;
+  if (late && waiting_.empty()) return;
+  const auto length = late ? Result<size_t>(Status::error(ETIMEDOUT, "it is silent"))
+                           : receive_packet(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), &fds);
+  if (!length.ok() && length.status().code() == EAGAIN) return;
+  if (!length.ok() || length.value() != sizeof answer) {
+    log::error("the checkpointer: {}", length.ok() ? "it has ended" : length.status().message());
+    return stop();
+  }
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
+    return one.runner == answer.pid && one.off == (answer.off != 0);
+  });
+  if (found == waiting_.end()) return;
+  const Done done = std::move(found->done);
+  waiting_.erase(found);
+  if (done) done(answer.error);
+}
+
+void Checkpointer::fail_all(int error) {
+  for (const Waiting& one : std::exchange(waiting_, {})) {
+    if (one.done) one.done(error);
+  }
+}
+
+}  // namespace bandsaw

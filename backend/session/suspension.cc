@@ -1,0 +1,239 @@
+#include "backend/session/suspension.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+// How long work may take to end; and how long any step may take before runners that are silent are killed.
+constexpr std::chrono::milliseconds kPatience{10000};
+constexpr timeval kStepMost{40, 0};
+
+// What has become of the runner nobody has said.
+bool is_unknown(int error) { return error == EPIPE || error == ETIMEDOUT; }
+
+std::string reason(int error) {
+  switch (error) {
+    case EBUSY:
+      return fmt::format("its work on the device did not end within {} s", kPatience.count() / 1000);
+    case ENOMEM:
+      return "there is no memory for what it holds";
+    case ENOTSUP:
+      return "its device cannot give memory back";
+    case EIO:
+      return "its device refuses to move its memory; the session's log says more";
+    default:
+      return std::strerror(error);
+  }
+}
+
+}  // namespace
+
+// One message to each runner.
+struct Suspension::Step {
+  std::map<Runner*, int> errors;  // of those that answered with one
+  std::vector<Runner*> silent;
+  std::string error;  // of the first
+};
+
+Suspension::Suspension(event_base* base, Session session) : session_(std::move(session)) {
+  timer_.reset(event_new(
+      base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Suspension*>(self)->end_silent(); },
+      this));
+}
+
+Suspension::~Suspension() = default;
+
+Status Suspension::want(const std::string& text) {
+  for (const auto& [name, value] :
+       {std::pair{"run", Want::kRun}, std::pair{"pause", Want::kPause}, std::pair{"suspend", Want::kSuspend}}) {
+    if (text != name) continue;
+    want(value);
+    return {};
+  }
+  return Status::error(EINVAL, "'suspension' may be run, pause or suspend");
+}
+
+void Suspension::want(Want want) {
+  if (want == told_) return;
+  told_ = wanted_ = want;
+  error_.clear();
+  advance();
+}
+
+void Suspension::advance() {
+  if (step_) return;
+  const bool run = wanted_ == Want::kRun;
+  if (state_ == State::kRunning && !run) {
+    if (const Status status = session_.check(); !status.ok()) {
+      error_ = status.message();
+      wanted_ = Want::kRun;
+      return;
+    }
+    session_.hold(true);
+    if (session_.checkpointer && !keeps_contexts_) session_.checkpointer->start();
+    tell(State::kPausing, {.type = RunnerMessageType::kStandstill, .value = static_cast<uint64_t>(kPatience.count())},
+         &Suspension::paused);
+  } else if (state_ == State::kPaused && run) {
+    tell(State::kGoingOn, {.type = RunnerMessageType::kGoOn}, &Suspension::went_on);
+  } else if (state_ == State::kPaused && wanted_ == Want::kSuspend) {
+    tell(State::kLeaving, {.type = RunnerMessageType::kMoveMemory}, &Suspension::left);
+  } else if (state_ == State::kSuspended && wanted_ != Want::kSuspend) {
+    contexts_return();
+  }
+}
+
+void Suspension::tell(State state, const RunnerMessage& message, Then then) {
+  start(state, [message](Runner* runner, Runner::Done done) { runner->send(message, {}, {}, std::move(done)); }, then);
+}
+
+// `then` is called when all have answered.
+void Suspension::start(State state, const Ask& ask, Then then) {
+  state_ = state;
+  step_ = std::make_shared<Step>();
+  const auto step = step_;
+  step->silent = session_.runners();
+  event_add(timer_.get(), &kStepMost);
+  // Goes when the last answer has come.
+  const std::shared_ptr<void> latch(nullptr, [this, step, then](void*) {
+    if (step_ != step) return;
+    event_del(timer_.get());
+    (this->*then)();
+    if (step_ == step) step_ = nullptr;
+    advance();
+  });
+  for (Runner* const runner : std::vector<Runner*>(step->silent)) {
+    ask(runner, [step, runner, latch, pid = runner->pid()](int error) {
+      std::erase(step->silent, runner);
+      if (error == 0 || error == EPIPE) return;  // of one that has ended nothing is left
+      step->errors[runner] = error;
+      if (step->error.empty()) step->error = fmt::format("runner {}: {}", pid, reason(error));
+    });
+  }
+}
+
+void Suspension::end_silent() {
+  if (!step_) return;
+  for (Runner* const runner : std::vector<Runner*>(step_->silent)) {
+    log::error("runner {} does not answer; killing it", runner->pid());
+    runner->stop(Runner::Stop::kKill);
+  }
+}
+
+// Back to where it was. What cannot even do that is ended, so that the others can.
+void Suspension::fall_back(State state) {
+  if (falling_back_) {
+    for (const auto& [runner, error] : step_->errors) {
+      log::error("runner {} can neither leave the device nor return: killing it", runner->pid());
+      runner->stop(Runner::Stop::kKill);
+    }
+    falling_back_ = false;
+    return;
+  }
+  log::warn("{}", step_->error);
+  error_ = step_->error;
+  falling_back_ = true;
+  wanted_ = state == State::kSuspended ? Want::kSuspend : Want::kRun;
+}
+
+void Suspension::paused() {
+  state_ = State::kPaused;
+  bytes_ = session_.on_device();
+  if (!step_->errors.empty()) return fall_back(State::kRunning);
+  const Status status = session_.check();  // what the last work has begun
+  if (status.ok()) return;
+  step_->error = status.message();
+  fall_back(State::kRunning);
+}
+
+void Suspension::left() {
+  if (!step_->errors.empty()) {
+    state_ = State::kSuspended;
+    return fall_back(State::kRunning);
+  }
+  contexts_leave();
+}
+
+// What was moved by then need not be moved by the driver, which is slow.
+void Suspension::contexts_leave() {
+  if (!session_.checkpointer || keeps_contexts_) return contexts_left();
+  start(
+      State::kLeaving,
+      [this](Runner* runner, const Runner::Done& done) {
+        runner->forget_channel_groups();
+        session_.checkpointer->carry_out(runner->pid(), true, [this, pid = runner->pid(), done](int error) {
+          if (error == 0 || is_unknown(error)) off_.insert(pid);
+          done(is_unknown(error) ? EIO : error);
+        });
+      },
+      &Suspension::contexts_left);
+}
+
+// A context that stays costs memory, and nothing else.
+void Suspension::contexts_left() {
+  if (step_ && !step_->errors.empty()) {
+    log::warn("contexts stay on the GPU: {}", step_->error);
+    keeps_contexts_ =
+        std::all_of(step_->errors.begin(), step_->errors.end(), [](const auto& one) { return one.second == ENOTSUP; });
+  }
+  state_ = State::kSuspended;
+  falling_back_ = false;
+  log::info("suspended: {} bytes have left the device", bytes_);
+}
+
+void Suspension::contexts_return() {
+  start(
+      State::kReturning,
+      [this](Runner* runner, const Runner::Done& done) {
+        const int pid = runner->pid();
+        if (!off_.contains(pid)) return done(0);
+        session_.checkpointer->carry_out(pid, false, [this, pid, done](int error) {
+          if (error == 0) off_.erase(pid);
+          done(is_unknown(error) ? EIO : error);
+        });
+      },
+      &Suspension::contexts_returned);
+}
+
+void Suspension::contexts_returned() {
+  if (step_->errors.empty()) {
+    return tell(State::kReturning, {.type = RunnerMessageType::kMoveMemory, .flags = kToDevice}, &Suspension::returned);
+  }
+  // The others wait with their contexts: the next attempt goes on from here.
+  log::warn("{}", step_->error);
+  error_ = step_->error;
+  wanted_ = Want::kSuspend;
+  state_ = State::kSuspended;
+}
+
+void Suspension::returned() {
+  const bool failed = !step_->errors.empty();
+  state_ = State::kPaused;
+  if (failed) fall_back(State::kSuspended);
+}
+
+void Suspension::went_on() {
+  state_ = State::kRunning;
+  falling_back_ = false;
+  bytes_ = 0;
+  off_.clear();
+  if (session_.checkpointer) session_.checkpointer->stop();
+  session_.hold(false);
+}
+
+nlohmann::json Suspension::describe() const {
+  static constexpr const char* kNames[] = {"running",   "pausing",   "paused",  "leaving",
+                                           "suspended", "returning", "going on"};
+  return {{"state", kNames[static_cast<int>(state_)]}, {"error", error_}, {"bytes", bytes_}};
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,117 @@
+// vgpuctl suspend and resume. A change is noted before the session is told to carry it out, so that a vgpud that dies
+// in the middle is followed by one that ends what was begun.
+#include <string_view>
+#include <utility>
+
+#include "backend/vgpud/api/api.h"
+#include "backend/vgpud/api/api_answers.h"
+#include "backend/vgpud/api/share_limits.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+using api::refuse;
+using api::refuse_shares;
+using api::refuse_storage;
+using nlohmann::json;
+
+namespace {
+
+bool is_there(const json& suspension, std::string_view state) { return suspension.value("state", "") == state; }
+
+Status why_not(const json& suspension) { return Status::error(EBUSY, "{}", suspension.value("error", "")); }
+
+}  // namespace
+
+void Api::suspend(const VgpuSpec& spec, const Answer& answer) {
+  if (spec.suspended) {
+    return refuse(answer, 409, fmt::format("'{}' is suspended already", spec.name),
+                  fmt::format("`vgpuctl resume {}` lets it go on", spec.name));
+  }
+  if (session_manager_->pausing(spec.name)) {
+    return refuse(answer, 409, fmt::format("'{}' is being suspended by somebody else", spec.name), "wait for it");
+  }
+  if (spec.sharing == Sharing::kMps) {
+    return refuse(
+        answer, 409, fmt::format("'{}' is an mps virtual GPU: the MPS daemon keeps what its programs have", spec.name),
+        fmt::format("`vgpuctl set {} --sharing time-sliced`, for programs that start from then on", spec.name));
+  }
+  session_manager_->set_pausing(spec.name, true);
+  session_manager_->await_suspension(
+      spec.name, [](const json& now) { return is_there(now, "paused") || !now.value("error", "").empty(); },
+      [this, name = spec.name, answer](const Result<json>& now) {
+        if (!now.ok()) return refuse_suspend(name, 500, now.status(), answer);
+        if (!is_there(now.value(), "paused")) return refuse_suspend(name, 409, why_not(now.value()), answer);
+        commit_suspend(name, now.value(), answer);
+      });
+}
+
+void Api::refuse_suspend(const std::string& name, int code, const Status& why, const Answer& answer) {
+  session_manager_->set_pausing(name, false);
+  refuse(answer, code, fmt::format("'{}' cannot be suspended: {}", name, why.message()),
+         "its programs go on as before");
+}
+
+// Its programs wait, and nothing has moved.
+void Api::commit_suspend(const std::string& name, const json& paused, const Answer& answer) {
+  const std::optional<VgpuSpec> found = registry_->find(name);
+  if (!found) return not_found(name, answer);
+  VgpuSpec changed = *found;
+  const uint64_t bytes = paused.value("bytes", uint64_t{0});
+  Status status = check_suspend(changed, bytes, registry_->all(), config_.swap_memory);
+  if (!status.ok()) {
+    session_manager_->set_pausing(name, false);
+    return refuse(answer, 409, status.message(),
+                  "end programs of it, resume another, or raise 'memory' in the table [swap] of vgpud's configuration");
+  }
+  changed.suspended = true;
+  changed.suspended_bytes = bytes;
+  status = registry_->put(changed);
+  if (!status.ok()) {
+    session_manager_->set_pausing(name, false);
+    return refuse_storage(answer, status);
+  }
+  session_manager_->update(changed);
+  finish_suspension(*found, "suspended", answer);
+}
+
+void Api::resume(const VgpuSpec& spec, const Answer& answer) {
+  if (!spec.suspended) {
+    return refuse(answer, 409, fmt::format("'{}' is not suspended", spec.name), "`vgpuctl list` says which are");
+  }
+  VgpuSpec changed = spec;
+  changed.suspended = false;
+  changed.suspended_bytes = 0;
+  if (const Gpu* const gpu = gpus_->of(spec)) {
+    // Its place on the device may be another's now.
+    Status status = check_shares(changed, registry_->all(), gpu->device);
+    if (!status.ok()) return refuse_shares(answer, status);
+  }
+  if (Status status = registry_->put(changed); !status.ok()) return refuse_storage(answer, status);
+  session_manager_->set_pausing(spec.name, false);
+  session_manager_->update(changed);
+  finish_suspension(spec, "running", answer);
+}
+
+void Api::finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer) {
+  session_manager_->await_suspension(
+      before.name, [wanted](const json& now) { return is_there(now, wanted) || !now.value("error", "").empty(); },
+      [this, before, wanted, answer](const Result<json>& now) {
+        session_manager_->set_pausing(before.name, false);
+        const std::optional<VgpuSpec> found = registry_->find(before.name);
+        if (!found) return not_found(before.name, answer);
+        // A session that is not there has nothing on the device: its next one begins as it is noted.
+        if (!now.ok() || is_there(now.value(), wanted)) return show(*found, 200, answer);
+        VgpuSpec back = *found;
+        back.suspended = before.suspended;
+        back.suspended_bytes = before.suspended_bytes;
+        if (Status undone = registry_->put(back); !undone.ok()) log::error("{}", undone.message());
+        session_manager_->update(back);
+        refuse(answer, 409,
+               fmt::format("'{}' cannot be {}: {}", before.name, back.suspended ? "resumed" : "suspended",
+                           why_not(now.value()).message()),
+               back.suspended ? "it stays suspended; its session's log says more" : "its programs go on as before");
+      });
+}
+
+}  // namespace bandsaw
