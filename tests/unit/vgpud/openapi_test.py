@@ -112,6 +112,8 @@ class TestAnswers(DaemonCase):
         self.ask("POST", "/v1/vgpus/web0/attach", {}, 400)
         self.ask("POST", "/v1/vgpus/web0/detach")
         self.ask("POST", "/v1/vgpus/web0/resume", code=409)
+        self.ask("POST", "/v1/vgpus/web0/suspend", code=409)
+        self.ask("PATCH", "/v1/vgpus/web0", {"sharing": "time-sliced"})
         assert self.ask("POST", "/v1/vgpus/web0/suspend")["suspended"]
         self.ask("POST", "/v1/vgpus/web0/suspend", code=409)
         assert not self.ask("POST", "/v1/vgpus/web0/resume")["suspended"]
