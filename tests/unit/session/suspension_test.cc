@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "backend/control/event_ptr.h"
 #include "tests/unit/session/fake_runner.h"
@@ -30,13 +29,8 @@ class SuspensionTest : public ::testing::Test {
       ASSERT_FALSE(runner.messages.empty());
       ASSERT_EQ(runner.last().message.type, type) << state();
     }
-    // What they are told because of an answer is not answered yet.
-    Runner::Done of_first = std::exchange(runners_[0].messages.back().done, nullptr);
-    Runner::Done of_second = std::exchange(runners_[1].messages.back().done, nullptr);
-    of_first(first);
-    of_first = nullptr;
-    of_second(second);
-    of_second = nullptr;
+    runners_[0].answer_all(first);
+    runners_[1].answer_all(second);
   }
 
   BasePtr base_{event_base_new()};
@@ -100,17 +94,6 @@ TEST_F(SuspensionTest, WorkThatDoesNotEndLetsAllGoOn) {
   EXPECT_EQ(state(), "running");
 }
 
-TEST_F(SuspensionTest, WhereOneHasNoRoomAllReturn) {
-  suspension_->want(Suspension::Want::kSuspend);
-  answer(kStandstill);
-  answer(kMove, 0, ENOMEM);
-  EXPECT_EQ(state(), "returning");
-  answer(kMove);
-  answer(kGoOn);
-  EXPECT_EQ(state(), "running");
-  EXPECT_NE(error(), "");
-}
-
 TEST_F(SuspensionTest, WhereOneCannotReturnAllStay) {
   suspension_->want(Suspension::Want::kSuspend);
   answer(kStandstill);
@@ -122,17 +105,6 @@ TEST_F(SuspensionTest, WhereOneCannotReturnAllStay) {
   EXPECT_EQ(state(), "suspended");
   EXPECT_NE(error(), "");
   EXPECT_FALSE(runners_[0].killed);
-}
-
-TEST_F(SuspensionTest, WhatCanNeitherLeaveNorReturnIsEnded) {
-  suspension_->want(Suspension::Want::kSuspend);
-  answer(kStandstill);
-  answer(kMove, EIO, 0);
-  answer(kMove, EIO, 0);
-  EXPECT_TRUE(runners_[0].killed);
-  EXPECT_FALSE(runners_[1].killed);
-  answer(kGoOn);
-  EXPECT_EQ(state(), "running");
 }
 
 TEST_F(SuspensionTest, ARunnerThatDiesInTheMiddleIsNoError) {
