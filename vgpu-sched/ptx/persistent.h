@@ -28,9 +28,10 @@ inline constexpr uint32_t kMaxPersistentBlocks = 1u << 31;
 inline constexpr uint32_t kStopClaiming = 1, kStopAndDrop = 2;
 
 // The list of dropped blocks, in device memory: this, then a power of two of u32, at least twice as many as persistent
-// blocks are ever launched. Indices count on and wrap. All zeros before the first launch. Before each, the caller sets
-// `redo_end` to `added`, and `taken` to `redo_end` if it went past that. The grid is done when the counter is at its
-// end and taken has come to `added`.
+// blocks are ever launched. Indices count on and wrap. All zeros before the first launch, whose `redo_end` is 0.
+// `taken` may go past a launch's `redo_end`, as several blocks find its last places at once: before the next launch the
+// caller puts it back to that, and then `redo_end` to `added`. The grid is done when the counter is at its end and
+// `taken`, put back, is at `added`.
 struct RedoList {
   uint32_t taken = 0, added = 0;
 };

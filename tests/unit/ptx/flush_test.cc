@@ -175,7 +175,8 @@ void Dropped::launch(Pair* pair, std::vector<std::byte> packed, uint32_t residen
   put(made.blocks_at, kBlocks);
   put(made.grid_at, grid);
   put(made.redo_at, reinterpret_cast<uint64_t>(redo_));
-  put(made.redo_end_at, redo_[1]);
+  const uint32_t end = redo_[1];
+  put(made.redo_end_at, end);
   put(made.redo_mask_at, kPlaces - 1);
   Shape shape;
   shape.grid[0] = resident;
@@ -183,7 +184,7 @@ void Dropped::launch(Pair* pair, std::vector<std::byte> packed, uint32_t residen
   const Outcome outcome = pair->kernels->run(made.name, shape, packed);
   ASSERT_EQ(outcome.fault, 0u);
   ASSERT_FALSE(outcome.stuck);
-  if (static_cast<int32_t>(redo_[0] - redo_[1]) > 0) redo_[0] = redo_[1];
+  if (static_cast<int32_t>(redo_[0] - end) > 0) redo_[0] = end;
 }
 
 std::vector<uint32_t> Dropped::expected(Kernels* original, uint32_t rounds) {
