@@ -67,7 +67,7 @@ void read_planning(ConfigReader* reader, Config* config) {
 }
 
 void read_slicing(ConfigReader* reader, Config* config) {
-  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0;
+  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, drop_us = -1;
   std::string variant = "auto";
   reader->flag("slices.enabled", &config->slices.enabled, true,
                "kernels that take long are launched in grid slices; built in: on GPUs, not on software devices");
@@ -77,6 +77,9 @@ void read_slicing(ConfigReader* reader, Config* config) {
   reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms,
                 "if no grid slice ends for so long, all that is left is launched at once; 0: 20 times what the kernel "
                 "takes, at least 1 s");
+  reader->whole(
+      "slices.drop_us", -1, 1'000'000'000, &drop_us,
+      "persistent blocks that are to stop drop a block that takes longer, if it may be run again; -1: they end it");
   reader->text("slices.form", &variant, kEarlier);
   reader->text("slices.variant", &variant,
                "sliced: grid slices; persistent: persistent blocks; auto: persistent blocks where a planning mode says "
@@ -88,6 +91,7 @@ void read_slicing(ConfigReader* reader, Config* config) {
   }
   config->slices.rest = fmt::format("threshold_us={} in_flight={} timeout_ms={} variant={}", threshold_us, in_flight,
                                     timeout_ms, variant);
+  if (drop_us >= 0) config->slices.rest += fmt::format(" drop_us={}", drop_us);
 }
 
 void read_placement(ConfigReader* reader, Config* config) {

@@ -13,6 +13,7 @@ LEFT_OUT = {"soft": {"thrust_algorithms", "special_functions"},
                     "wrong_architecture", "out_of_memory", "out_of_memory_kinds", "contexts", "bad_host_addresses"}}
 # Of all kernels; the others launch cooperatively, are launched into graphs, or call through pointers.
 SLICEABLE_PERCENT = 90
+KERNELS_OF_DROPPED_BLOCKS = 6
 
 
 def test_programs_do_the_same_in_slices(device):
@@ -22,6 +23,20 @@ def test_programs_do_the_same_in_slices(device):
 @pytest.mark.full
 def test_programs_do_the_same_in_slices_of_other_sizes(device):
     _do_the_same(device, MORE_SIZES)
+
+
+def test_dropped_blocks_run_again(device):
+    """Each launch is stopped several times in its middle, and what its persistent blocks ran then is run again."""
+    [program] = slicing.chosen_programs(device, "dropped_blocks")
+    with only_one():
+        daemon = slicing.SlicingDaemon(slicing.Setting(device, 2, variant="persistent", drop_us=0))
+        try:
+            outcome, counted = daemon.run_program(program), daemon.counted()
+        finally:
+            daemon.end()
+    assert not outcome.wrong, outcome.output
+    assert counted["launches"] == KERNELS_OF_DROPPED_BLOCKS, counted
+    assert counted["grid_slices"] > counted["launches"], counted
 
 
 def _do_the_same(device, sizes):

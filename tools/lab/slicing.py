@@ -27,6 +27,7 @@ class Setting:
     force_blocks: int = 0
     threshold_us: int = 0
     variant: str = "sliced"
+    drop_us: int = -1
 
     @property
     def memory(self) -> str:
@@ -36,7 +37,7 @@ class Setting:
     def tables(self) -> Tables:
         return {"session": {"warm_runners": 2},
                 "slices": {"enabled": bool(self.force_blocks or self.threshold_us), "threshold_us": self.threshold_us,
-                           "variant": self.variant},
+                           "variant": self.variant, "drop_us": self.drop_us},
                 "lab": {"force_blocks": self.force_blocks}}
 
 

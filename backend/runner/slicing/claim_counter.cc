@@ -7,11 +7,20 @@ void ClaimCounter::put_into(CloneLaunch* launch, uint32_t blocks) const {
   launch->set(clone.counter_at, block_->address);
   launch->set(clone.stop_at, block_->address + ControlBlock::kStopAt);
   launch->set(clone.blocks_at, blocks);
+  if (clone.redo_at == 0) return;
+  launch->set(clone.redo_at, block_->redo_address);
+  launch->set(clone.redo_end_at, uint32_t{0});
+  launch->set(clone.redo_mask_at, ControlBlock::kRedoPlaces - 1);
 }
 
 CUresult ClaimCounter::begin(const StreamRef& stream, uint32_t next) {
   *block_->claimed = next;
-  const CUresult result = device_.fill(stream, block_->zeros(0, ControlBlock::kBytes), nullptr);
+  *block_->redo = {};
+  redo_end_ = 0;
+  CUresult result = device_.fill(stream, block_->zeros(0, ControlBlock::kBytes), nullptr);
+  if (result == CUDA_SUCCESS && block_->redo_address != 0) {
+    result = device_.fill(stream, {block_->redo_address, 0, 2, 1, sizeof(uint32_t), 0}, nullptr);
+  }
   if (result != CUDA_SUCCESS || next == 0) return result;
   return device_.fill(stream, {block_->address, 0, 1, 1, sizeof next, next}, nullptr);
 }
@@ -20,11 +29,38 @@ CUresult ClaimCounter::allow(const StreamRef& stream) {
   return device_.fill(stream, block_->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
 }
 
-CUresult ClaimCounter::tell_to_stop() {
-  return device_.write_value(block_->side_stream, block_->address + ControlBlock::kStopAt, 1, sizeof(uint32_t), 0);
+CUresult ClaimCounter::go_on(const StreamRef& stream, CloneLaunch* launch) {
+  if (launch->clone().redo_at == 0) return allow(stream);
+  // Blocks that found the list at its end have counted on, past places that others filled only then.
+  if (static_cast<int32_t>(block_->redo->taken - redo_end_) > 0) {
+    const CUresult result = device_.fill(stream, {block_->redo_address, 0, 1, 1, sizeof redo_end_, redo_end_}, nullptr);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  redo_end_ = block_->redo->added;
+  launch->set(launch->clone().redo_end_at, redo_end_);
+  return allow(stream);
+}
+
+CUresult ClaimCounter::tell_to_stop(bool drop) {
+  const uint32_t word = drop ? ptx::kStopAndDrop : ptx::kStopClaiming;
+  return device_.write_value(block_->side_stream, block_->address + ControlBlock::kStopAt, word, sizeof word, 0);
+}
+
+uint32_t ClaimCounter::dropped() const {
+  const volatile ptx::RedoList& list = *block_->redo;
+  const uint32_t taken = list.taken;
+  const bool past = static_cast<int32_t>(taken - redo_end_) > 0;
+  const auto left = static_cast<int32_t>(list.added - (past ? redo_end_ : taken));
+  return left > 0 ? static_cast<uint32_t>(left) : 0;
 }
 
 CUresult ClaimCounter::read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight) {
+  if (block_->redo_address != 0) {
+    const CUresult result = device_.copy(stream, block_->redo_to_host(), [flight, block = block_](CUresult outcome) {
+      if (outcome != CUDA_SUCCESS) flight->failed = true;
+    });
+    if (result != CUDA_SUCCESS) return result;
+  }
   return device_.copy(stream, block_->counter_to(block_->claimed), [flight, block = block_](CUresult outcome) {
     if (outcome != CUDA_SUCCESS) flight->failed = true;
     flight->land(0);

@@ -25,14 +25,18 @@ class ClaimCounter {
   CUresult begin(const StreamRef& stream, uint32_t next);
   // What follows on the stream may claim again after tell_to_stop().
   CUresult allow(const StreamRef& stream);
-  // Whoever claims does not begin another block.
-  CUresult tell_to_stop();
+  // And claims the dropped blocks first. `launch` is the next launch.
+  CUresult go_on(const StreamRef& stream, CloneLaunch* launch);
+  // Whoever claims does not begin another block. `drop`: nor ends the one that it runs, where it may drop it.
+  CUresult tell_to_stop(bool drop);
 
   // When what the stream has is done: reads the counter and lands the flight's only track. An error: it will not.
   CUresult read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight);
   // The counter as it was then, or at begin(). A program that wrote to memory not its own may have left any value
   // there.
   uint64_t claimed() const { return *static_cast<volatile uint32_t*>(block_->claimed); }
+  // Of the blocks below that, those that were dropped and not claimed again; as little to be trusted.
+  uint32_t dropped() const;
   // Reads the counter while blocks claim from it. `done` is called when that has ended.
   CUresult peek(std::function<void()> done);
   uint32_t peeked() const { return *static_cast<volatile uint32_t*>(block_->peeked); }
@@ -43,6 +47,7 @@ class ClaimCounter {
  private:
   Device& device_;
   std::shared_ptr<ControlBlock> block_;
+  uint32_t redo_end_ = 0;  // of the last launch: those places of the list were there to be claimed
 };
 
 }  // namespace bandsaw::runner

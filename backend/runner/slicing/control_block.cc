@@ -36,6 +36,19 @@ Copy ControlBlock::counts_to_host() const {
   return copy;
 }
 
+Copy ControlBlock::redo_to_host() const {
+  Copy copy;
+  copy.source.address = redo_address;
+  copy.destination = {.address = reinterpret_cast<uint64_t>(redo), .host = true};
+  copy.width_bytes = sizeof *redo;
+  return copy;
+}
+
+bool ControlBlockPool::add_redo_list(const ContextRef& context, ControlBlock* block) {
+  constexpr uint64_t kBytes = sizeof(ptx::RedoList) + ControlBlock::kRedoPlaces * sizeof(uint32_t);
+  return block->redo_address != 0 || device_->memory_alloc(context, kBytes, &block->redo_address) == CUDA_SUCCESS;
+}
+
 std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) {
   free_.remove_if([](const std::shared_ptr<ControlBlock>& block) { return block->context.expired(); });
   for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -51,6 +64,7 @@ std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) 
   block->claimed = &words->claimed;
   block->peeked = &words->peeked;
   block->counts = &words->counts;
+  block->redo = &words->redo;
   block->page = page_;
   if (device_->memory_alloc(context, ControlBlock::kBytes, &block->address) != CUDA_SUCCESS) return nullptr;
   if (device_->stream_create(context, CU_STREAM_NON_BLOCKING, 0, &block->side_stream) != CUDA_SUCCESS) return nullptr;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "backend/device/device.h"
+#include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/slice.h"
 
 namespace bandsaw::runner {
@@ -14,11 +15,14 @@ struct ControlBlock {
   // The counter stands at 0; far from it, the flag. A control block has one use at a time: that, or counts of a grid
   // slice.
   static constexpr uint64_t kBytes = 256, kStopAt = 128, kCountsAt = 64;
+  // Places of the list of dropped blocks: twice as many as persistent blocks that may drop one.
+  static constexpr uint32_t kRedoPlaces = 1 << 14;
   // On the host.
   struct Words {
     uint32_t claimed = 0;        // the counter at the end of a launch
     uint32_t peeked = 0;         // and meanwhile
     ptx::CountsOfBlocks counts;  // of a grid slice, when it has ended
+    ptx::RedoList redo;          // at the end of a launch
   };
   std::weak_ptr<Context> context;
   StreamRef side_stream;                  // of its own: the flag is written beside the kernel
@@ -26,11 +30,14 @@ struct ControlBlock {
   uint32_t* claimed = nullptr;            // of Words
   uint32_t* peeked = nullptr;             // of Words
   ptx::CountsOfBlocks* counts = nullptr;  // of Words
+  ptx::RedoList* redo = nullptr;          // of Words
+  uint64_t redo_address = 0;              // of the list in device memory; 0: none was needed yet
   std::shared_ptr<void> page;             // holds these
 
   vgpu_fill zeros(uint64_t at, uint64_t bytes) const;
   Copy counter_to(uint32_t* word) const;  // one of Words
   Copy counts_to_host() const;
+  Copy redo_to_host() const;  // the list's two counts
 };
 
 // For one thread. Control blocks in use may outlive it.
@@ -40,6 +47,8 @@ class ControlBlockPool {
 
   // Null: the device has no room.
   std::shared_ptr<ControlBlock> take(const ContextRef& context);
+  // Gives it a list of dropped blocks. False: the device has no room.
+  bool add_redo_list(const ContextRef& context, ControlBlock* block);
   // Nothing on the device uses it any more.
   void give(std::shared_ptr<ControlBlock> block) { free_.push_back(std::move(block)); }
 

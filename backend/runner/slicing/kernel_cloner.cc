@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "memory/base/log.h"
+#include "vgpu-sched/ptx/idempotence.h"
 #include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/slice.h"
 
@@ -47,6 +48,21 @@ Result<std::shared_ptr<const ptx::Program>> KernelCloner::program(const std::sha
   return read;
 }
 
+// Blocks may be dropped at any moment where the kernel does not both read and write global memory: nothing depends on
+// where a launch's pointers lead. Else until they first store.
+ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program, const CloneRequest& request) {
+  if (request.may_drop) {
+    const ptx::BlockIdempotence block = ptx::block_idempotence(program, request.kernel);
+    const bool always = block.not_strict.empty() && ptx::disjoint(block, {}, [](uint64_t) { return std::nullopt; });
+    const ptx::Flush flush = always ? ptx::Flush::kAlways : ptx::Flush::kUntilIrreversible;
+    ptx::PersistentResult made =
+        ptx::persistent(program, request.kernel, {.one_dimensional = request.one_dimensional, .flush = flush});
+    const auto* kernel = std::get_if<ptx::PersistentKernel>(&made);
+    if (kernel && kernel->polls != 0) return made;
+  }
+  return ptx::persistent(program, request.kernel, {.one_dimensional = request.one_dimensional});
+}
+
 // The rewritten text, and where in its parameters what stands.
 Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& request) {
   auto read = program(request.image->ptx);
@@ -54,13 +70,19 @@ Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& reques
   const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
   Rewritten made;
   if (request.variant == KernelVariant::kPersistent) {
-    ptx::PersistentResult result = ptx::persistent(*read.value(), request.kernel, {request.one_dimensional});
+    ptx::PersistentResult result = make_persistent(*read.value(), request);
     if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
     auto& kernel = std::get<ptx::PersistentKernel>(result);
     made.fields = {{kernel.counter_at, 8}, {kernel.stop_at, 8}, {kernel.blocks_at, 4}, {kernel.grid_at, 12}};
     made.clone.counter_at = kernel.counter_at;
     made.clone.stop_at = kernel.stop_at;
     made.clone.blocks_at = kernel.blocks_at;
+    if (kernel.redo_at != 0) {
+      made.fields.insert(made.fields.end(), {{kernel.redo_at, 8}, {kernel.redo_end_at, 4}, {kernel.redo_mask_at, 4}});
+    }
+    made.clone.redo_at = kernel.redo_at;
+    made.clone.redo_end_at = kernel.redo_end_at;
+    made.clone.redo_mask_at = kernel.redo_mask_at;
     made.clone.whole_warps = kernel.whole_warps;
     made.take(&kernel);
     return made;

@@ -12,6 +12,7 @@
 #include "backend/runner/slicing/kept_ptx.h"
 #include "backend/runner/slicing/kernel_descriptor.h"
 #include "vgpu-sched/ptx/analysis.h"
+#include "vgpu-sched/ptx/persistent.h"
 
 namespace bandsaw::runner {
 
@@ -34,9 +35,10 @@ struct KernelClone {
   FunctionRef function;
   // Offsets in the parameters (vgpu-sched/ptx/slice.h and persistent.h).
   size_t grid_at = 0;
-  size_t first_at = 0;                                // of grid slices
-  size_t counts_at = 0;                               // of grid slices that count; 0: of others
-  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of persistent blocks
+  size_t first_at = 0;                                    // of grid slices
+  size_t counts_at = 0;                                   // of grid slices that count; 0: of others
+  size_t counter_at = 0, stop_at = 0, blocks_at = 0;      // of persistent blocks
+  size_t redo_at = 0, redo_end_at = 0, redo_mask_at = 0;  // of persistent blocks that may drop a block; else 0
   bool whole_warps = false;
   bool persistent = false;
   ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
@@ -53,6 +55,7 @@ struct CloneRequest {
   ContextRef context;
   bool one_dimensional = false;
   KernelVariant variant = KernelVariant::kSliced;
+  bool may_drop = false;  // of persistent blocks: they are to be able to drop a block, if that is right for the kernel
 };
 
 // Thread-safe.
@@ -84,6 +87,7 @@ class KernelCloner {
   };
 
   Result<Rewritten> rewrite(const CloneRequest& request);
+  static ptx::PersistentResult make_persistent(const ptx::Program& program, const CloneRequest& request);
   Result<std::shared_ptr<const ptx::Program>> program(const std::shared_ptr<const KeptPtx>& ptx);
 
   Device* const device_;

@@ -7,6 +7,7 @@
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/analysis.h"
 #include "vgpu-sched/ptx/persistent.h"
+#include "vgpu-sched/slice/preemption.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -42,6 +43,10 @@ std::unique_ptr<PersistentLaunch> PersistentLaunch::make(SlicingParts* parts, La
   auto control_block = parts->control_blocks.take(launch->caller.context);
   if (!control_block) {
     *why_not = "there is no memory for its counter";
+    return nullptr;
+  }
+  if (made->clone().redo_at != 0 && !parts->control_blocks.add_redo_list(launch->caller.context, control_block.get())) {
+    *why_not = "there is no memory for its list of dropped blocks";
     return nullptr;
   }
   made->counter_.emplace(&parts->device, std::move(control_block));
@@ -101,7 +106,7 @@ CUresult PersistentLaunch::issue() {
   if (launch_.call != 0) take_plan();
   launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
   const auto next = static_cast<uint32_t>(launch_.next);
-  CUresult result = claiming_ ? counter_->allow(launch_.stream) : counter_->begin(launch_.stream, next);
+  CUresult result = claiming_ ? counter_->go_on(launch_.stream, &clone_launch_) : counter_->begin(launch_.stream, next);
   if (result != CUDA_SUCCESS) return result;
   claiming_ = true;
   launch_.measure(parts_);
@@ -117,14 +122,32 @@ CUresult PersistentLaunch::issue() {
     launch_.flight->failed = true;
     launch_.flight->land(0);
   }
-  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled) tell_to_stop();
+  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled && !drops()) tell_to_stop();
   return CUDA_SUCCESS;
+}
+
+// Chimera's choice between draining and flushing, with the whole bound for a block of which nobody knows how far it is.
+bool PersistentLaunch::drops() const {
+  if (clone().redo_at == 0 || !parts_.settings.drop_ns || 2 * blocks_ > ControlBlock::kRedoPlaces) return false;
+  const double block_ns = launch_.shape ? static_cast<double>(launch_.shape->block_ns()) : 0;
+  const std::vector<slice::RunningBlock> blocks{{.executed = 0, .flushable = true}};
+  constexpr auto kAllowed =
+      static_cast<slice::Preemptions>(only(slice::Preemption::kDrain) | only(slice::Preemption::kFlush));
+  const auto chosen = slice::choose_preemptions({.block_work = block_ns, .ns_per_work = 1}, {&blocks, 1},
+                                                static_cast<double>(*parts_.settings.drop_ns), 1, kAllowed);
+  return chosen[0].blocks[0] == slice::Preemption::kFlush;
+}
+
+// Where blocks are dropped, tests stop them in their middle.
+bool PersistentLaunch::is_test_stop(Clock::Point now) const {
+  return parts_.settings.force_blocks != 0 && stops_ < kForcedStops && drops() && now - issued_ >= kTick;
 }
 
 void PersistentLaunch::tell_to_stop() {
   told_ = launch_.held_up = true;
   ++stops_;
-  const CUresult result = counter_->tell_to_stop();
+  const bool drop = drops();
+  const CUresult result = counter_->tell_to_stop(drop);
   if (result != CUDA_SUCCESS) log::warn("telling {} to stop: error {}", launch_.kernel->name, static_cast<int>(result));
 }
 
@@ -139,12 +162,19 @@ std::chrono::nanoseconds PersistentLaunch::longest_run() const {
 void PersistentLaunch::look() {
   if (launch_.flight->launches == 0) {
     // Where the counter is nonsense, the launch ends early, or never, as it could by itself.
-    if (claiming_) launch_.next = std::min(counter_->claimed(), launch_.blocks);
+    if (claiming_) {
+      const uint64_t claimed = std::min(counter_->claimed(), launch_.blocks);
+      launch_.next = claimed - std::min<uint64_t>(claimed, counter_->dropped());
+      if (told_)
+        log::debug("{}: stopped at block {} of {}, {} dropped", launch_.kernel->name, claimed, launch_.blocks,
+                   counter_->dropped());
+    }
     if (launch_.flight->failed) launch_.next = launch_.blocks;
     return;
   }
   const Clock::Point now = parts_.clock.now();
   watch_end(now);
+  if (is_watched() && is_test_stop(now)) return tell_to_stop();
   if (!is_watched() || now - issued_ < kGrace) return;
   if (parts_.gate.is_wanted(kCompute) || is_replanned() || now - issued_ >= longest_run()) tell_to_stop();
 }
@@ -172,7 +202,7 @@ void PersistentLaunch::watch_end(Clock::Point now) {
 
 void PersistentLaunch::take_probe(Clock::Point now) {
   const uint64_t claimed = counter_->peeked();
-  drained_ = claimed >= launch_.blocks;
+  drained_ = claimed >= launch_.blocks && counter_->dropped() == 0;
   if (drained_) return parts_.describer.withdraw(launch_);
   // How far they are while others are planned beside them: the arbiter measures the pair's speed by that.
   if (!told_ && resident_ != 0) parts_.describer.report(launch_, *this, claimed, resident_);

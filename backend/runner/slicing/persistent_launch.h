@@ -42,6 +42,8 @@ class PersistentLaunch final : public LaunchVariant {
   std::chrono::nanoseconds longest_run() const;
   bool is_watched() const { return !told_ && !drained_ && !launch_.stalled; }
   void tell_to_stop();
+  bool is_test_stop(Clock::Point now) const;
+  bool drops() const;
   void watch_end(Clock::Point now);
   void take_probe(Clock::Point now);
 

@@ -80,6 +80,7 @@ class SlicedDevice final : public FakeDevice {
       note(fmt::format("{} persistent from {}", launch.grid[0], *claimed));
       launched_on = stream.get();
       *claimed += claims;
+      if (launch.parameters.size() >= 64) drop_some();
       return CUDA_SUCCESS;
     }
     const bool cut = launch.parameters.size() >= 36;  // behind the original's 12 bytes: first block, grid
@@ -163,6 +164,7 @@ class SlicedDevice final : public FakeDevice {
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::vector<std::byte> parameters;
   uint32_t claims = 5;  // blocks that a launch of persistent ones does before it stops
+  uint32_t drops = 0;   // of these, that the next launch drops
   std::atomic<int> told{0};
   bool has_sides = false;         // streams beside the program's
   std::atomic<bool> begun{true};  // what the program's stream was given before
@@ -173,6 +175,16 @@ class SlicedDevice final : public FakeDevice {
   static int side_of(const StreamRef& stream) {
     const auto* side = dynamic_cast<const Side*>(stream.get());
     return side ? side->number : 0;
+  }
+  // As persistent blocks do: those of the list are claimed, one asks in vain, and what is dropped comes behind.
+  void drop_some() {
+    uint64_t list = 0;
+    uint32_t end = 0;
+    std::memcpy(&list, parameters.data() + 48, sizeof list);
+    std::memcpy(&end, parameters.data() + 56, sizeof end);
+    auto* const counts = reinterpret_cast<uint32_t*>(list);
+    counts[0] = end + 1;
+    counts[1] += std::exchange(drops, 0);
   }
   void note(std::string text) { notes.push_back(std::move(text)); }
 

@@ -421,6 +421,9 @@ TEST(SlicingSettings, AreReadWordByWord) {
   EXPECT_TRUE(settings.enabled && settings.variant == VariantChoice::kPersistent);
   EXPECT_EQ(settings.threshold_ns, 70'000u);
   EXPECT_EQ(settings.in_flight, 3u);
+  EXPECT_FALSE(settings.drop_ns);
+  ASSERT_TRUE(read_slicing_settings("drop_us=70", &settings).ok());
+  EXPECT_EQ(settings.drop_ns, 70'000u);
   EXPECT_EQ(settings.force_blocks, 5u);
   EXPECT_TRUE(read_slicing_settings("variant=sliced", &settings).ok());
   EXPECT_EQ(settings.variant, VariantChoice::kSliced);

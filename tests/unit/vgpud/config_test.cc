@@ -256,6 +256,8 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(slices_text(config.value().slices, {}),
             "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 variant=auto");
+  EXPECT_TRUE(parse_config("[slices]\ndrop_us = 200", "x").value().slices.rest.ends_with(" drop_us=200"));
+  EXPECT_FALSE(parse_config("[slices]\ndrop_us = -2", "x").ok());
   for (const char* text : {"variant = \"sliced\"", "form = \"slice\""}) {  // the latter: of earlier versions
     const auto sliced = parse_config(std::string("[slices]\nenabled = true\n") + text, "x");
     ASSERT_TRUE(sliced.ok()) << sliced.status().message();

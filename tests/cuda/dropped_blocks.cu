@@ -1,0 +1,105 @@
+// Blocks that take long, in kernels whose results show whether one of them ran twice: where persistent blocks are told
+// to drop what they run (slices.drop_us), each may be run again only until it first stores, and always where it reads
+// nothing.
+#include <vector>
+
+#include "check.h"
+
+constexpr int kThreads = 32, kBlocks = 6, kElements = kBlocks * kThreads - 9, kRounds = 300000;
+
+__host__ __device__ unsigned step(unsigned x, unsigned round) {
+  return x * 1664525u + 1013904223u + (round ^ (x >> 7));
+}
+
+__host__ __device__ unsigned rounds_of(unsigned x) {
+  for (unsigned i = 0; i < kRounds; ++i) x = step(x, i);
+  return x;
+}
+
+// Only writes.
+__global__ void makes(unsigned* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < kElements) out[i] = rounds_of(i);
+}
+
+// Reads here and writes there.
+__global__ void takes(const unsigned* in, unsigned* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < kElements) out[i] = rounds_of(in[i]);
+}
+
+// In place, in its middle: idempotent before, not after.
+__global__ void changes(unsigned* data) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= kElements) return;
+  const unsigned once = rounds_of(data[i]);
+  data[i] = once;
+  asm volatile("" ::: "memory");
+  data[i] = rounds_of(once) ^ data[i];
+}
+
+__global__ void adds(unsigned* data) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= kElements) return;
+  const unsigned once = rounds_of(i);
+  const unsigned before = atomicAdd(&data[i], once);
+  atomicAdd(&data[i], rounds_of(before));
+}
+
+__device__ __noinline__ void add_hidden(unsigned* to, unsigned value) { atomicAdd(to, value); }
+
+__global__ void adds_in_a_call(unsigned* data) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= kElements) return;
+  add_hidden(&data[i], rounds_of(i));
+  add_hidden(&data[i], rounds_of(i + 1));
+}
+
+// What the program calls constant is what it writes: each thread its own element, so it is right by luck.
+__global__ void aliased(const unsigned* __restrict__ in, unsigned* __restrict__ out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < kElements) out[i] = rounds_of(in[i]);
+}
+
+unsigned* device_data() {
+  static unsigned* data = nullptr;
+  if (!data) CHECK(cudaMalloc(&data, kElements * sizeof *data));
+  std::vector<unsigned> start(kElements);
+  for (int i = 0; i < kElements; ++i) start[i] = 3 * i + 1;
+  CHECK(cudaMemcpy(data, start.data(), kElements * sizeof *data, cudaMemcpyHostToDevice));
+  return data;
+}
+
+template <class Wanted>
+void check(const unsigned* data, Wanted wanted) {
+  std::vector<unsigned> got(kElements);
+  CHECK(cudaMemcpy(got.data(), data, kElements * sizeof *data, cudaMemcpyDeviceToHost));
+  for (int i = 0; i < kElements; ++i) EXPECT_EQ(got[i], wanted(i));
+}
+
+int main() {
+  std::vector<unsigned> once(kElements + 1), start(kElements), of_start(kElements), twice(kElements);
+  for (int i = 0; i <= kElements; ++i) once[i] = rounds_of(i);
+  for (int i = 0; i < kElements; ++i)
+    start[i] = 3 * i + 1, of_start[i] = rounds_of(start[i]), twice[i] = rounds_of(of_start[i]);
+  unsigned* out = nullptr;
+  CHECK(cudaMalloc(&out, kElements * sizeof *out));
+
+  makes<<<kBlocks, kThreads>>>(out);
+  check(out, [&](int i) { return once[i]; });
+  takes<<<kBlocks, kThreads>>>(device_data(), out);
+  check(out, [&](int i) { return of_start[i]; });
+  unsigned* data = device_data();
+  changes<<<kBlocks, kThreads>>>(data);
+  check(data, [&](int i) { return twice[i] ^ of_start[i]; });
+  data = device_data();
+  adds<<<kBlocks, kThreads>>>(data);
+  check(data, [&](int i) { return start[i] + once[i] + of_start[i]; });
+  data = device_data();
+  adds_in_a_call<<<kBlocks, kThreads>>>(data);
+  check(data, [&](int i) { return start[i] + once[i] + once[i + 1]; });
+  data = device_data();
+  aliased<<<kBlocks, kThreads>>>(data, data);
+  check(data, [&](int i) { return of_start[i]; });
+  return passed();
+}
