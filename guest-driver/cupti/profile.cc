@@ -39,9 +39,18 @@ Disabled& disabled() {
   return *made;
 }
 
-std::vector<uint64_t>& externals(uint32_t kind) {
-  thread_local std::vector<uint64_t> ids[kExternalKinds];
-  return ids[kind];
+// Programs' own ends come after that of the main thread's variables, and may still push, pop and call.
+thread_local bool externals_gone = false;
+
+struct Externals {
+  ~Externals() { externals_gone = true; }
+  std::vector<uint64_t> ids[kExternalKinds];
+};
+
+// Of this thread; null: it ends.
+std::vector<uint64_t>* externals(uint32_t kind) {
+  thread_local Externals all;
+  return externals_gone ? nullptr : &all.ids[kind];
 }
 
 template <typename R>
@@ -67,11 +76,12 @@ bool wants_function(uint32_t callback) {
 
 void put_externals(const bandsaw_traced_call& call) {
   for (uint32_t kind = 0; kind < kExternalKinds; kind++) {
-    if (externals(kind).empty()) continue;
+    const std::vector<uint64_t>* const ids = externals(kind);
+    if (!ids || ids->empty()) continue;
     ExternalRecord record;
     record.known.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
     record.known.externalKind = static_cast<CUpti_ExternalCorrelationKind>(kind);
-    record.known.externalId = externals(kind).back();
+    record.known.externalId = ids->back();
     record.known.correlationId = static_cast<uint32_t>(call.id);
     put(record);
   }
@@ -289,13 +299,15 @@ void enable_driver_function(uint32_t callback, bool enable) {
   disabled().any = !disabled().callbacks.empty();
 }
 
-void push_external(CUpti_ExternalCorrelationKind kind, uint64_t id) { externals(kind).push_back(id); }
+void push_external(CUpti_ExternalCorrelationKind kind, uint64_t id) {
+  if (auto* const ids = externals(kind)) ids->push_back(id);
+}
 
 bool pop_external(CUpti_ExternalCorrelationKind kind, uint64_t* last_id) {
-  auto& ids = externals(kind);
-  if (ids.empty()) return false;
-  if (last_id) *last_id = ids.back();
-  ids.pop_back();
+  auto* const ids = externals(kind);
+  if (!ids || ids->empty()) return false;
+  if (last_id) *last_id = ids->back();
+  ids->pop_back();
   return true;
 }
 
