@@ -131,6 +131,7 @@ TEST_F(CudaChunks, AFullGpuPutsNewChunksInHostMemory) {
 }
 
 TEST_F(CudaChunks, AllOfItLeavesTheDeviceAndReturns) {
+  fake_gpu().registers = true;
   const uint64_t large = allocate(12 * kMiB), small = allocate(4096);
   const uint64_t slab = fake_gpu().mapped.rbegin()->first;
   memory_at(large).content = 7, memory_at(large + 4 * kMiB).content = 8, memory_at(slab).content = 9;

@@ -126,7 +126,9 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t, CUstream) {
   gpu.memory[gpu.mapped[to]].content = gpu.memory[gpu.mapped[from]].content;
   return CUDA_SUCCESS;
 }
-CUresult cuMemHostRegister(void*, size_t, unsigned) { return CUDA_SUCCESS; }
+CUresult cuMemHostRegister(void*, size_t, unsigned) {
+  return fake_gpu().registers ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
 CUresult cuMemHostUnregister(void*) { return CUDA_SUCCESS; }
 // Of the beginnings of mappings, whose content stands for all of it; by several threads.
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t, CUstream) {
