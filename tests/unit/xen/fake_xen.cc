@@ -51,6 +51,14 @@ FakeStore& store_of_others() {
   return xen.store;
 }
 
+constexpr int kGrantDevice = 1000;  // no open file's
+
+// A domain's grants, asked for by way of the grant device: the backend's own domain grants itself nothing.
+FakeGrants& grants_of(int device, uint16_t domain) {
+  if (device != kGrantDevice || domain == 0) std::abort();
+  return FakeXen::current().grants;
+}
+
 }  // namespace
 
 FakeXen::FakeXen() : channel_signal(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -89,11 +97,11 @@ void FakeXen::ring_doorbell() {
   if (!pending.empty()) eventfd_write(channel_signal.get(), 1);
 }
 
-Status GrantDevice::read(uint32_t ref, std::span<uint8_t> to) { return FakeXen::current().grants.read(ref, to); }
+Status GrantDevice::read(uint32_t ref, std::span<uint8_t> to) { return grants_of(device_, domain_).read(ref, to); }
 Result<Grants::Pages> GrantDevice::offer(std::span<const uint32_t> refs) {
-  return FakeXen::current().grants.offer(refs);
+  return grants_of(device_, domain_).offer(refs);
 }
-void GrantDevice::withdraw(uint64_t offset, uint32_t count) { FakeXen::current().grants.withdraw(offset, count); }
+void GrantDevice::withdraw(uint64_t offset, uint32_t count) { grants_of(device_, domain_).withdraw(offset, count); }
 
 }  // namespace bandsaw::xen
 
@@ -217,7 +225,7 @@ int xenevtchn_unmask(xenevtchn_handle*, evtchn_port_t port) {
 
 xengntdev_handle* xengnttab_open(xentoollog_logger*, unsigned) { return new xengntdev_handle{}; }
 int xengnttab_close(xengntdev_handle* handle) { return delete handle, 0; }
-int xengnttab_fd(xengntdev_handle*) { return -1; }
+int xengnttab_fd(xengntdev_handle*) { return bandsaw::xen::kGrantDevice; }
 
 void* xengnttab_map_domain_grant_refs(xengntdev_handle*, uint32_t count, uint32_t, uint32_t* refs, int) {
   FakeXen& xen = FakeXen::current();
