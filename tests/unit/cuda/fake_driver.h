@@ -39,7 +39,7 @@ struct FakeGpu {
   std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
   bool no_device_memory = false;
   bool registers = false;  // host memory; where it does, runners warm up their copies too
-  int map_failures = 0;  // above 0: of the next so many mappings the last one fails
+  int map_failures = 0;    // above 0: of the next so many mappings the last one fails
 };
 
 // The one that the library is about; anybody may change it between calls.
