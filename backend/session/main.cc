@@ -16,9 +16,10 @@ int main(int argc, char** argv) {
   app.add_option("--index", config.index, "its number on this host: gives its PCI bus id");
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
   app.add_option("--resident", config.resident, "bytes of it that may lie on the device; others lie in host memory");
-  app.add_option("--device", config.device, "the device it is cut from: soft, soft:INDEX, cuda:INDEX");
+  app.add_option("--device", config.sharing_config.device, "the device it is cut from: soft, soft:INDEX, cuda:INDEX");
   app.add_option("--gpu", config.sharing_config.gpu, "UUID of the GPU or MIG instance, as nvidia-smi -L lists it");
-  app.add_option("--soft-sms", config.soft_sms, "SMs of a software device; 0: as many as suit the cores");
+  app.add_option("--soft-sms", config.sharing_config.soft_sms,
+                 "SMs of a software device; 0: as many as suit the cores");
   app.add_option("--sharing", sharing, "time-sliced or mps; vgpud may say otherwise later");
   app.add_option("--slices", config.slices, "how runners cut kernels: enabled=1 threshold_us=4000 and so on");
   app.add_option("--run", config.run, "folder of the sockets");
@@ -62,7 +63,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (config.runner.empty()) {
-    config.runner = bandsaw::runner_of(bandsaw::find_runner(), config.device.substr(0, config.device.find(':')));
+    const std::string& device = config.sharing_config.device;
+    config.runner = bandsaw::runner_of(bandsaw::find_runner(), device.substr(0, device.find(':')));
   }
   if (config.runner.empty()) {
     bandsaw::log::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");

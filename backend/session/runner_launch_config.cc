@@ -8,10 +8,22 @@
 namespace bandsaw {
 namespace {
 
+constexpr uint64_t kSoftSmsMost = UINT16_MAX;
+
 Status take_text(const nlohmann::json& object, const char* key, std::string* out) {
   if (!object.contains(key)) return {};
   if (!object[key].is_string()) return Status::error(EINVAL, "'{}' must be a text", key);
   *out = object[key].get<std::string>();
+  return {};
+}
+
+Status take_sms(const nlohmann::json& request, unsigned* sms) {
+  if (!request.contains("soft_sms")) return {};
+  const auto& value = request["soft_sms"];
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > kSoftSmsMost) {
+    return Status::error(EINVAL, "'soft_sms' must be a number, at most {}", kSoftSmsMost);
+  }
+  *sms = value.get<unsigned>();
   return {};
 }
 
@@ -35,7 +47,9 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (status.ok()) status = take_text(request, "planning", &mode);
   if (status.ok()) status = take_text(request, "sms", &sms);
   if (status.ok()) status = take_text(request, "mps_priority", &priority);
+  if (status.ok()) status = take_text(request, "device", &read.device);
   if (status.ok()) status = take_text(request, "gpu", &read.gpu);
+  if (status.ok()) status = take_sms(request, &read.soft_sms);
   if (status.ok()) status = take_text(request, "device_error", &read.device_error);
   if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
   if (!status.ok()) return status;
@@ -55,8 +69,15 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   return {};
 }
 
-RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config) {
+bool same_device(const SharingConfig& one, const SharingConfig& other) {
+  if (!one.gpu.empty() && !other.gpu.empty()) return one.gpu == other.gpu;
+  const auto full = [](const std::string& name) { return name == "soft" ? std::string("soft:0") : name; };
+  return full(one.device) == full(other.device);
+}
+
+RunnerLaunchConfig runner_launch_config(const SharingConfig& sharing_config) {
   RunnerLaunchConfig launch_config;
+  const std::string& device = sharing_config.device;
   if (!sharing_config.device_error.empty()) {
     launch_config.refusal = ENODEV;
     launch_config.why = fmt::format("device '{}' is lost: {}", device, sharing_config.device_error);
@@ -66,13 +87,16 @@ RunnerLaunchConfig runner_launch_config(const std::string& device, const Sharing
   if (sharing_config.sharing == Sharing::kMps) {
     launch_config.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(sharing_config.mode));
   }
-  const bool cuda = device.starts_with("cuda");
+  const bool cuda = is_cuda(sharing_config);
   if (sharing_config.sharing != Sharing::kMps || !cuda) {
     launch_config.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
     const bool alone = cuda && !sharing_config.gpu.empty();  // the only one in sight is number 0
     if (alone) launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + sharing_config.gpu);
     launch_config.variables.push_back("BANDSAW_DEVICE=" + (alone ? "cuda:0" : device));
     launch_config.variables.emplace_back("BANDSAW_SMS=");
+    if (sharing_config.soft_sms > 0) {
+      launch_config.variables.push_back("BANDSAW_SOFT_SMS=" + std::to_string(sharing_config.soft_sms));
+    }
     return launch_config;
   }
   if (sharing_config.directory.empty()) {

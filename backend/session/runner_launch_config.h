@@ -1,4 +1,4 @@
-// How vgpud wants the GPU to be shared, and how runners are started because of it.
+// Which device vgpud wants runners to be on, how that is to be shared, and how they are started because of it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,6 +13,8 @@
 namespace bandsaw {
 
 struct SharingConfig {
+  std::string device = "soft";  // that runners make: "soft", "soft:INDEX", or "cuda:" and anything
+  unsigned soft_sms = 0;        // SMs of a software device; 0: as many as suit the cores
   Sharing sharing = Sharing::kTimeSliced;
   PlanningMode mode = PlanningMode::kMps;
   MpsPriority priority = MpsPriority::kBelowNormal;
@@ -42,9 +44,12 @@ struct RunnerLaunchConfig {
   bool operator==(const RunnerLaunchConfig&) const = default;
 };
 
-// On `device` ("soft", "soft:INDEX", "cuda:INDEX"). The software device has no contexts: there the configuration
-// changes nothing but what runners are told.
-RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config);
+// The software device has no contexts: there sharing changes nothing but what runners are told.
+RunnerLaunchConfig runner_launch_config(const SharingConfig& sharing_config);
+
+inline bool is_cuda(const SharingConfig& sharing_config) { return sharing_config.device.starts_with("cuda"); }
+// Whether both mean one physical device, which may have got another number or name.
+bool same_device(const SharingConfig& one, const SharingConfig& other);
 
 // Whether this sticky error of a context is a fault of the GPU, which takes all clients of the MPS daemon along.
 bool is_shared_fault(uint32_t sticky);

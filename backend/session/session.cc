@@ -96,7 +96,7 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
   result.vgpu = config_.name;
   result.schema = wire::kSchema;
   result.processes_max = kVmProcessesMax;
-  if (config_.device.starts_with("cuda")) {
+  if (is_cuda(sharing_config_)) {
     result.runners_max = [this] {
       const uint64_t contexts = usage_page_.memory_share() / kContextBytes + kWithoutContext;
       return static_cast<uint32_t>(std::min<uint64_t>(contexts, kUsageSlots));
@@ -158,7 +158,7 @@ Status Session::prepare() {
   if (!cache.ok() && !config_.state.empty()) log::warn("no cache for compiled code: {}", cache.message());
 
   std::unique_ptr<SensorReader> sensors;
-  if (config_.device.starts_with("cuda")) {
+  if (is_cuda(sharing_config_)) {
     sensors = std::make_unique<SensorReader>(base_.get(), program.path, runner_file_.get(), program.environment);
   }
   open_segments(program);
@@ -168,7 +168,7 @@ Status Session::prepare() {
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
   link_peers(std::move(peers.value()));
-  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
+  pool_->set_launch_config(runner_launch_config(sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
       base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
   usage_page_.on_use([this] {
@@ -212,12 +212,9 @@ void Session::link_peers(UniqueFd listener) {
 }
 
 void Session::make_suspension() {
-  if (config_.device.starts_with("cuda")) {
+  if (is_cuda(sharing_config_)) {
     checkpointer_ = std::make_unique<Checkpointer>(base_.get(), config_.runner, runner_file_.get());
-    SharingConfig alone = sharing_config_;
-    alone.sharing = Sharing::kTimeSliced;
-    checkpointer_->set_environment(
-        with_variables(runner_environment_, runner_launch_config(config_.device, alone).variables));
+    choose_device_of_helpers();
   }
   suspension_ = std::make_unique<Suspension>(
       base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
@@ -250,16 +247,17 @@ Status Session::check_suspendable() const {
 void Session::open_segments(const RunnerProgram& program) {
   runner_environment_ = program.environment;
   segment_maker_ = std::make_unique<SegmentMaker>(base_.get(), program.path, runner_file_.get());
-  choose_segment_device();
+  choose_device_of_helpers();
   segment_host_ = std::make_unique<SegmentHost>(config_.index, &usage_page_, segment_maker_.get());
   segments_ = std::make_unique<SegmentService>(config_.index, segment_host_.get());
 }
 
 // Memory needs no MPS daemon, whoever uses it later; of a device that is lost there is none.
-void Session::choose_segment_device() {
+void Session::choose_device_of_helpers() {
   SharingConfig alone = sharing_config_;
   alone.sharing = Sharing::kTimeSliced;
-  RunnerLaunchConfig launch_config = runner_launch_config(config_.device, alone);
+  RunnerLaunchConfig launch_config = runner_launch_config(alone);
+  if (checkpointer_) checkpointer_->set_environment(with_variables(runner_environment_, launch_config.variables));
   if (launch_config.refusal != 0) launch_config.variables = {"BANDSAW_DEVICE=lost"};  // which no runner knows
   segment_maker_->set_environment(with_variables(runner_environment_, launch_config.variables));
 }
@@ -284,7 +282,6 @@ RunnerProgram Session::runner_program() const {
   }
   program.environment.emplace_back("PATH=/usr/bin:/bin");
   program.environment.push_back("BANDSAW_SLICES=" + config_.slices);
-  if (config_.soft_sms > 0) program.environment.push_back("BANDSAW_SOFT_SMS=" + std::to_string(config_.soft_sms));
   program.environment.push_back("BANDSAW_IDENTITY=" + to_text(identity_));
   if (!config_.state.empty()) {
     program.environment.push_back("BANDSAW_STATE=" + config_.state);
@@ -308,7 +305,7 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
   if (op == "status") return status();
   if (op == "set") {
     const Status status = set(request);
-    return status.ok() ? nlohmann::json{{"ok", true}, {"notices", true}}
+    return status.ok() ? nlohmann::json{{"ok", true}, {"notices", true}, {"device", sharing_config_.device}}
                        : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "segment_end") {
@@ -332,7 +329,10 @@ Status Session::set(const nlohmann::json& request) {
   if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
     return Status::error(EINVAL, "set needs a number 'memory'");
   }
-  if (Status status = read_sharing_config(request, &sharing_config_); !status.ok()) return status;
+  SharingConfig wanted = sharing_config_;
+  if (Status status = read_sharing_config(request, &wanted); !status.ok()) return status;
+  if (Status status = check_device(wanted); !status.ok()) return status;
+  sharing_config_ = std::move(wanted);
   Limits limits = usage_page_.limits();
   if (request.contains("limits")) {
     if (!request["limits"].is_string()) return Status::error(EINVAL, "'limits' must be a text");
@@ -355,6 +355,20 @@ Status Session::set(const nlohmann::json& request) {
     if (Status status = suspension_->want(request["suspension"].get<std::string>()); !status.ok()) return status;
   }
   return request.contains("segments") ? segments_->set(request["segments"]) : Status();
+}
+
+Status Session::check_device(const SharingConfig& wanted) const {
+  const std::string& has = sharing_config_.device;
+  if (same_device(wanted, sharing_config_)) return {};
+  if (is_cuda(wanted) != is_cuda(sharing_config_)) {
+    return Status::error(EINVAL, "a session of '{}' cannot become one of '{}'", has, wanted.device);
+  }
+  const size_t programs = pool_->serving().size();
+  if (programs != 0 && (is_cuda(wanted) || !suspension_->stands_still())) {
+    return Status::error(EBUSY, "{} of its programs are on '{}'", programs, has);
+  }
+  log::info("moves from '{}' to '{}', with {} programs", has, wanted.device, programs);
+  return {};
 }
 
 // vgpud sees to the permissions of the sockets, which the session can no longer change.
@@ -384,8 +398,8 @@ void Session::apply_sharing_config() {
     pool_->end_all();
     segment_host_->device_lost();
   }
-  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
-  choose_segment_device();
+  pool_->set_launch_config(runner_launch_config(sharing_config_));
+  choose_device_of_helpers();
 }
 
 void Session::stop_soon() {

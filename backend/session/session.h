@@ -36,13 +36,11 @@ struct SessionConfig {
   std::string run;                        // BANDSAW_RUN
   std::string state;                      // this virtual GPU's own folder for its runners' caches; empty: none
   std::string runner;                     // path of bandsaw-runner
-  std::string device = "soft";            // which device runners make: "soft", "soft:INDEX", or "cuda:" and anything
-  unsigned soft_sms = 0;                  // SMs of a software device; 0: as many as suit the cores
   std::string slices;                     // how runners cut kernels, as they read it; empty: not at all
   uint64_t memory = 0;                    // bytes
   uint64_t resident = UINT64_MAX;         // of them, on the device at most
   Limits limits = kDefaultLimits;         // until vgpud says otherwise
-  SharingConfig sharing_config;           // until vgpud says otherwise
+  SharingConfig sharing_config;           // until vgpud says otherwise; but the device's kind stays
   unsigned warm = 1;                      // runners ready ahead
   Owner owner, vm_owner;                  // who may use direct.sock, and who vfio.sock, until vgpud says otherwise
   SocketAccess direct_access, vm_access;  // of sockets that belong to anybody
@@ -65,7 +63,10 @@ class Session {
   RunnerProgram runner_program() const;
   void link_peers(UniqueFd listener);
   void open_segments(const RunnerProgram& program);
-  void choose_segment_device();
+  // What needs no MPS daemon: who makes memory of segments, and who has the driver take contexts off the GPU.
+  void choose_device_of_helpers();
+  // An error: programs are on the device that it has, and do not stand still.
+  Status check_device(const SharingConfig& wanted) const;
   // Takes one away from all who use it, because its name goes by force.
   Status end_segment(const nlohmann::json& request);
   // Xen's backend, where this machine is Xen's host and the build knows of it: opened as root, started in the sandbox.

@@ -42,6 +42,8 @@ class Suspension {
   Status want(const std::string& text);
 
   bool suspended() const { return state_ == State::kSuspended; }
+  // Its programs wait, and no step is under way.
+  bool stands_still() const { return state_ == State::kPaused || state_ == State::kSuspended; }
   // {"state": "running", ..., "error": why what was wanted last did not come, "bytes": that lay on the device}
   nlohmann::json describe() const;
 

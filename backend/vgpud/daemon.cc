@@ -12,7 +12,6 @@
 #include "backend/control/paths.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/shares.h"
-#include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/arbiter/plan_options.h"
 #include "backend/vgpud/gpu.h"
 #include "backend/vgpud/gpu_watch.h"
@@ -110,10 +109,7 @@ void add_to_arbiter(const Registry& registry, const Gpu& gpu, const VgpuSpec& sp
   if (Status status = gpu.arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
     log::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
   }
-  gpu.arbiter->set_sharing(spec.name, spec.sharing);
-  gpu.arbiter->set_latency(spec.name, latency_ns(spec));
-  gpu.arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
-  gpu.arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), gpu.device));
+  tell_arbiter(gpu, spec, registry.all());
 }
 
 PlanningMode planning_mode_of(const Config& config, const Registry& registry) {

@@ -1,4 +1,4 @@
-// Which device a new virtual GPU is cut from.
+// Which device a virtual GPU that is new, or moves, is cut from.
 #pragma once
 
 #include <cstdint>

@@ -210,6 +210,12 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       named(app->add_subcommand("suspend", "let its programs wait, and free its device of all that it holds"), options);
   auto* resume =
       named(app->add_subcommand("resume", "bring a suspended one back to its device, and let it go on"), options);
+  auto* move = named(app->add_subcommand("move",
+                                         "to another device of this host, with its programs where they can come "
+                                         "along"),
+                     options);
+  move->add_option("DEVICE", options->device,
+                   "by name, as `vgpuctl status` lists it, or by UUID (default: any other with room, as for create)");
   auto* drain = app->add_subcommand("drain", "let a device have no new virtual GPUs; those on it go on");
   auto* undrain = app->add_subcommand("undrain", "put a drained device back into service");
   for (CLI::App* one : {drain, undrain}) {
@@ -237,6 +243,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {detach, ctl::detach},
       {suspend, ctl::suspend},
       {resume, ctl::resume},
+      {move, ctl::move},
       {drain, ctl::drain},
       {undrain, ctl::undrain},
       {top, ctl::top},

@@ -148,6 +148,14 @@ int suspend_or_resume(const Options& options, const char* action, const char* do
 int suspend(const Options& options) { return suspend_or_resume(options, "suspend", "suspended"); }
 int resume(const Options& options) { return suspend_or_resume(options, "resume", "running again"); }
 
+int move(const Options& options) {
+  const json body = options.device.empty() ? json::object() : json{{"device", options.device}};
+  return finish(options, call(options, "POST", vgpu_target(options) + "/move", body), [](const json& view) {
+    fmt::print("{} is on {}\n", view.value("name", ""), view.value("device", ""));
+    print_notes(view);
+  });
+}
+
 namespace {
 
 int change_device(const Options& options, bool drained) {

@@ -48,6 +48,7 @@ int show_scheduler(const Options& options);
 int set_scheduler(const Options& options);
 int suspend(const Options& options);
 int resume(const Options& options);
+int move(const Options& options);     // to another device
 int drain(const Options& options);    // of a device
 int undrain(const Options& options);  // the same, back in service
 int xml(const Options& options);

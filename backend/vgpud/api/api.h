@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/http_server.h"
 #include "backend/vgpud/api/share_limits.h"
 #include "backend/vgpud/api/shares.h"
@@ -100,6 +101,13 @@ class Api {
   void resume(const VgpuSpec& spec, const Answer& answer);
   // After the change of its spec, which is taken back if the session says that it came to nothing.
   void finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer);
+  // To another device, with its programs where they can come along.
+  void move(const nlohmann::json& body, const VgpuSpec& spec, const Answer& answer);
+  // Puts `spec` on the device of that name, or with none on any other of its kind with room, unless that is refused.
+  std::optional<api::Refusal> find_target(const std::string& device, const nlohmann::json& view, VgpuSpec* spec) const;
+  void pause_and_move(const VgpuSpec& spec, const std::string& device, const Answer& answer);
+  void commit_move(const VgpuSpec& spec, const std::string& device, const nlohmann::json& view, const Answer& answer);
+  void undo_move(const VgpuSpec& before, const VgpuSpec& refused);
   void xml(const VgpuSpec& spec, const Answer& answer) const;
   void shut_down(const Answer& answer);
   nlohmann::json status_state() const;

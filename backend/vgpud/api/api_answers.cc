@@ -16,6 +16,10 @@ void refuse(const HttpServer::Answer& answer, int code, const std::string& error
   send(answer, code, {{"error", error}, {"hint", hint}});
 }
 
+void refuse(const HttpServer::Answer& answer, const Refusal& refusal) {
+  refuse(answer, refusal.code, refusal.error, refusal.hint);
+}
+
 void refuse_storage(const HttpServer::Answer& answer, const Status& status) {
   const bool full = status.code() == ENOSPC || status.code() == EDQUOT || status.code() == EFBIG;
   log::error("{}", status.message());
@@ -25,22 +29,26 @@ void refuse_storage(const HttpServer::Answer& answer, const Status& status) {
                       : "make the registry's folder writable for vgpud, then try again"}});
 }
 
-void refuse_shares(const HttpServer::Answer& answer, const Status& status) {
+Refusal refusal_of_shares(const Status& status) {
   switch (status.code()) {
     case ENOSPC:
-      return refuse(answer, 409, status.message(),
-                    "ask for less, or lower the share of another virtual GPU (`vgpuctl list` shows them)");
+      return {409, status.message(),
+              "ask for less, or lower the share of another virtual GPU (`vgpuctl list` shows them)"};
     case ENODEV:
-      return refuse(answer, 409, status.message(), "`vgpuctl status` says what is wrong with each device");
+      return {409, status.message(), "`vgpuctl status` says what is wrong with each device"};
     case EBUSY:
-      return refuse(answer, 409, status.message(),
-                    "ask for at least what is in use, or end programs that use it (`vgpuctl show NAME` lists them)");
+      return {409, status.message(),
+              "ask for at least what is in use, or end programs that use it (`vgpuctl show NAME` lists them)"};
     case ERANGE:
-      return refuse(answer, 409, status.message(),
-                    "ask for at least that, share by mps, or set no bound (`vgpuctl set NAME --latency-us none`)");
+      return {409, status.message(),
+              "ask for at least that, share by mps, or set no bound (`vgpuctl set NAME --latency-us none`)"};
     default:
-      return refuse(answer, 400, status.message(), "see `vgpuctl create --help`");
+      return {400, status.message(), "see `vgpuctl create --help`"};
   }
+}
+
+void refuse_shares(const HttpServer::Answer& answer, const Status& status) {
+  refuse(answer, refusal_of_shares(status));
 }
 
 }  // namespace bandsaw::api

@@ -87,6 +87,8 @@ const std::vector<Api::Route>& Api::table() {
       {"POST", "/v1/vgpus/{name}/detach", [](Api& api, const Call& call) { api.detach(call.vgpu, call.answer); }},
       {"POST", "/v1/vgpus/{name}/suspend", [](Api& api, const Call& call) { api.suspend(call.vgpu, call.answer); }},
       {"POST", "/v1/vgpus/{name}/resume", [](Api& api, const Call& call) { api.resume(call.vgpu, call.answer); }},
+      {"POST", "/v1/vgpus/{name}/move",
+       [](Api& api, const Call& call) { api.move(call.body(), call.vgpu, call.answer); }},
       {"GET", "/v1/vgpus/{name}/xml", [](Api& api, const Call& call) { api.xml(call.vgpu, call.answer); }},
       {"PATCH", "/v1/devices/{name}",
        [](Api& api, const Call& call) { api.change_device(call.request, call.body(), call.answer); }},

@@ -55,14 +55,6 @@ void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
          "`vgpuctl scheduler show` shows how the device is scheduled");
 }
 
-// What the arbiter knows beside the shares.
-void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all) {
-  gpu.arbiter->set_sharing(spec.name, spec.sharing);
-  gpu.arbiter->set_latency(spec.name, latency_ns(spec));
-  gpu.arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
-  gpu.arbiter->set_sm_part(spec.name, own_part(spec, all, gpu.device));
-}
-
 // True: the request for one virtual GPU has a setting of all devices, and is refused.
 bool refuse_device_settings(const json& body, const HttpServer::Answer& answer) {
   for (const char* key : {"policy", "queues", "planning"}) {

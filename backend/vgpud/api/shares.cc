@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "backend/vgpud/arbiter/partitions.h"
+
 namespace bandsaw {
 namespace {
 
@@ -89,6 +91,13 @@ EngineShares engine_shares(const VgpuSpec& spec) {
 int64_t latency_ns(const VgpuSpec& spec) { return int64_t{spec.latency_us} * 1000; }
 
 int64_t kernel_deadline_ns(const VgpuSpec& spec) { return int64_t{spec.kernel_deadline_ms} * 1'000'000; }
+
+void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all) {
+  gpu.arbiter->set_sharing(spec.name, spec.sharing);
+  gpu.arbiter->set_latency(spec.name, latency_ns(spec));
+  gpu.arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
+  gpu.arbiter->set_sm_part(spec.name, own_part(spec, all, gpu.device));
+}
 
 nlohmann::json to_json(const ArbiterOptions& options) {
   const PolicyChoice choice = choice_of(options);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ EngineShares engine_shares(const VgpuSpec& spec);
 int64_t latency_ns(const VgpuSpec& spec);
 // Its deadline for kernels; 0: none.
 int64_t kernel_deadline_ns(const VgpuSpec& spec);
+// What the arbiter is to know of one of its virtual GPUs beside the shares; `all`: the virtual GPUs of the host.
+void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all);
 
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}

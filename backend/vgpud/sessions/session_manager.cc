@@ -208,6 +208,18 @@ void SessionManager::update(const VgpuSpec& spec) {
   review();
 }
 
+void SessionManager::move(const VgpuSpec& spec, Ready moved) {
+  const auto found = supervisors_.find(spec.name);
+  if (found == supervisors_.end()) return add(spec, std::move(moved));  // its device was not configured
+  const std::string from = found->second->spec().device;
+  found->second->move(spec, *gpus_.of(spec), std::move(moved));
+  if (spec.sms > 0) {
+    tell_all(from);
+    tell_all(spec.device);
+  }
+  review();
+}
+
 void SessionManager::request(const std::string& name, const nlohmann::json& object, Answer answer) {
   const auto found = supervisors_.find(name);
   if (found == supervisors_.end()) return answer(Status::error(ENOENT, "no session of '{}'", name));

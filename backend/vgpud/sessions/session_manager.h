@@ -44,6 +44,9 @@ class SessionManager {
 
   // New shares: told to the session, and kept for its next start.
   void update(const VgpuSpec& spec);
+  // The same with another device, once nothing of it runs on the old one. `moved`: EBUSY, the session refuses, and what
+  // was is to be said again.
+  void move(const VgpuSpec& spec, Ready moved);
 
   // Called again and again while runners on a device are of no use, with what the session of `vgpu` says of them.
   using Failing = std::function<void(const std::string& device, const std::string& vgpu, const std::string& why)>;

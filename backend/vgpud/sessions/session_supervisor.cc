@@ -27,13 +27,21 @@ constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionSta
 constexpr long kPollMs = 10, kFirstPauseMs = 200, kLongestPauseMs = 10000;
 constexpr int kStandardDescriptors = 3;
 
+uint32_t soft_sms(const Gpu& gpu) { return gpu.device.kind == "soft" ? gpu.device.sms : 0; }
+
+// A session that understood what it was told may still refuse it.
+Status refusal(const nlohmann::json& reply) {
+  if (reply.value("ok", false)) return {};
+  return Status::error(EBUSY, "{}", reply.value("error", "its session gives no reason"));
+}
+
 }  // namespace
 
 SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
                                      const CgroupTree* cgroups, SharingConfigOf sharing_config_of)
     : base_(base),
       config_(config),
-      gpu_(gpu),
+      gpu_(&gpu),
       cgroups_(cgroups),
       spec_(spec),
       sharing_config_of_(std::move(sharing_config_of)) {
@@ -89,19 +97,19 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      "--device",
                                      spec_.device,
                                      "--gpu",
-                                     gpu_.device.visible,
+                                     gpu_->device.visible,
                                      "--soft-sms",
-                                     std::to_string(gpu_.device.kind == "soft" ? gpu_.device.sms : 0),
+                                     std::to_string(soft_sms(*gpu_)),
                                      "--sharing",
                                      to_text(spec_.sharing),
                                      "--slices",
-                                     slices_text(config_.slices, gpu_.device),
+                                     slices_text(config_.slices, gpu_->device),
                                      "--run",
                                      config_.run,
                                      "--state",
                                      config_.state + "/vgpus/" + spec_.name,
                                      "--runner",
-                                     runner_of(config_.runner_program, gpu_.device.kind),
+                                     runner_of(config_.runner_program, gpu_->device.kind),
                                      "--warm",
                                      std::to_string(config_.warm_runners),
                                      "--uid",
@@ -152,7 +160,7 @@ Status SessionSupervisor::spawn() {
 
 Status SessionSupervisor::bound() const {
   if (!cgroups_) return {};
-  return cgroups_->set(spec_.name, {.memory = host_memory_of(spec_, gpu_.device, config_.cgroup),
+  return cgroups_->set(spec_.name, {.memory = host_memory_of(spec_, gpu_->device, config_.cgroup),
                                     .pids = config_.cgroup.pids,
                                     .cpu_weight = config_.cgroup.cpu_weight});
 }
@@ -231,7 +239,7 @@ void SessionSupervisor::distrust(const Status& why) {
 
 void SessionSupervisor::connect_gates() {
   auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET | SOCK_NONBLOCK);
-  if (socket.ok()) return gpu_.arbiter->connect(spec_.name, std::move(socket.value()));
+  if (socket.ok()) return gpu_->arbiter->connect(spec_.name, std::move(socket.value()));
   log::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
 }
 
@@ -317,6 +325,8 @@ nlohmann::json SessionSupervisor::set_request() const {
   nlohmann::json request = sharing_config_of_(spec_);
   request["op"] = "set";
   request["notices"] = true;
+  request["device"] = spec_.device;
+  request["soft_sms"] = soft_sms(*gpu_);
   request["memory"] = spec_.memory;
   request["resident"] = reserved_memory(spec_);
   request["suspension"] = spec_.suspended ? "suspend" : pausing_ ? "pause" : "run";
@@ -343,6 +353,21 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
   tell();
 }
 
+void SessionSupervisor::move(const VgpuSpec& spec, const Gpu& gpu, SessionManager::Ready moved) {
+  spec_ = spec;
+  gpu_ = &gpu;
+  pausing_ = false;
+  if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
+  request(set_request(), [self = shared_from_this(), moved = std::move(moved)](const Result<nlohmann::json>& reply) {
+    // One that is not there starts with its new device.
+    Status status = reply.ok() ? refusal(reply.value()) : Status();
+    const bool follows = !reply.ok() || reply.value().value("device", "") == self->spec_.device;
+    if (status.ok() && !follows) status = Status::error(EBUSY, "its session is of an earlier version, and stays");
+    if (reply.ok() && self->state_ == State::kRunning) self->connect_gates();
+    moved(status);
+  });
+}
+
 bool SessionSupervisor::take_news() { return std::exchange(news_, !notices_); }
 
 void SessionSupervisor::set_pausing(bool pausing) {
@@ -352,7 +377,11 @@ void SessionSupervisor::set_pausing(bool pausing) {
 }
 
 void SessionSupervisor::tell() {
-  if (link_) ask(set_request(), [](const Result<nlohmann::json>&) {});
+  if (!link_) return;
+  ask(set_request(), [name = spec_.name](const Result<nlohmann::json>& reply) {
+    const Status refused = reply.ok() ? refusal(reply.value()) : Status();
+    if (!refused.ok()) log::error("{}: the session refuses what it is told: {}", name, refused.message());
+  });
 }
 
 void SessionSupervisor::request(const nlohmann::json& object, SessionManager::Answer answer) {
@@ -384,7 +413,7 @@ nlohmann::json SessionSupervisor::describe() const {
   static constexpr const char* kNames[] = {"starting", "running", "restarting", "stopping", "gone"};
   nlohmann::json host;
   if (const auto use = cgroups_ ? cgroups_->use(spec_.name) : std::nullopt) {
-    host = {{"memory", use->memory}, {"memory_most", host_memory_of(spec_, gpu_.device, config_.cgroup)},
+    host = {{"memory", use->memory}, {"memory_most", host_memory_of(spec_, gpu_->device, config_.cgroup)},
             {"tasks", use->pids},    {"tasks_most", config_.cgroup.pids},
             {"cpu_us", use->cpu_us}, {"killed", use->oom_kills}};
   }

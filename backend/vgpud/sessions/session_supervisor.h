@@ -26,6 +26,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   // Also removes the folder under STATE when `forget`. `gone` is called once.
   void stop(bool forget, std::function<void()> gone);
   void update(const VgpuSpec& spec);
+  // The same with another device, `gpu`. EBUSY: the session refuses, and the old device is to be said again.
+  void move(const VgpuSpec& spec, const Gpu& gpu, SessionManager::Ready moved);
   void tell();  // the session, what has changed
   // Its programs are to stop, so that it can be suspended; forgotten with vgpud.
   void set_pausing(bool pausing);
@@ -69,7 +71,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
 
   event_base* base_;
   const Config& config_;
-  const Gpu& gpu_;
+  const Gpu* gpu_;
   const CgroupTree* const cgroups_;
   VgpuSpec spec_;
   const SharingConfigOf sharing_config_of_;

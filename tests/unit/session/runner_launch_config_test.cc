@@ -23,6 +23,11 @@ SharingConfig sharing_config(const json& request) {
   return result;
 }
 
+RunnerLaunchConfig on_device(const std::string& device, SharingConfig sharing_config) {
+  sharing_config.device = device;
+  return runner_launch_config(sharing_config);
+}
+
 TEST(SharingConfigTest, KeepWhatIsNotSaid) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"planning", "opt"}, {"mps", kRunning}});
   ASSERT_TRUE(read_sharing_config({{"op", "set"}, {"memory", 3}}, &held).ok());
@@ -46,7 +51,7 @@ TEST(RunnerLaunchConfigTest, ATimeSlicedOneFindsNoDaemon) {
                                                  {"soft", {{"sharing", "mps"}, {"mps", kRunning}}},
                                                  {"soft", {}}}) {
     const RunnerLaunchConfig launch_config =
-        runner_launch_config(device, sharing_config(request.is_null() ? json::object() : request));
+        on_device(device, sharing_config(request.is_null() ? json::object() : request));
     EXPECT_EQ(launch_config.refusal, 0);
     EXPECT_TRUE(launch_config.mps.empty() && launch_config.socket.empty());
     EXPECT_TRUE(has(launch_config, std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory));
@@ -55,24 +60,45 @@ TEST(RunnerLaunchConfigTest, ATimeSlicedOneFindsNoDaemon) {
 }
 
 TEST(RunnerLaunchConfigTest, AGpuIsTheOnlyOneInSightOfItsRunners) {
-  const RunnerLaunchConfig on_gpu = runner_launch_config("cuda:2", sharing_config({{"gpu", "GPU-1"}}));
+  const RunnerLaunchConfig on_gpu = on_device("cuda:2", sharing_config({{"gpu", "GPU-1"}}));
   EXPECT_TRUE(has(on_gpu, "CUDA_VISIBLE_DEVICES=GPU-1"));
   EXPECT_TRUE(has(on_gpu, "BANDSAW_DEVICE=cuda:0"));
-  EXPECT_TRUE(has(runner_launch_config("soft:1", {}), "BANDSAW_DEVICE=soft:1"));
+  EXPECT_TRUE(has(on_device("soft:1", {}), "BANDSAW_DEVICE=soft:1"));
+}
+
+TEST(RunnerLaunchConfigTest, AnotherDeviceIsAnotherConfiguration) {
+  SharingConfig held = sharing_config({{"device", "soft:0"}, {"soft_sms", 4u}});
+  const RunnerLaunchConfig before = runner_launch_config(held);
+  EXPECT_TRUE(has(before, "BANDSAW_DEVICE=soft:0") && has(before, "BANDSAW_SOFT_SMS=4"));
+  const SharingConfig moved = sharing_config({{"device", "soft:1"}, {"soft_sms", 8u}});
+  EXPECT_FALSE(same_device(held, moved));
+  EXPECT_FALSE(before == runner_launch_config(moved)) << "warm runners would keep the old one";
+  for (const json& bad : {json{{"soft_sms", -1}}, json{{"soft_sms", 1u << 20}}, json{{"device", 3}}}) {
+    EXPECT_EQ(read_sharing_config(bad, &held).code(), EINVAL) << bad;
+  }
+  EXPECT_EQ(held.soft_sms, 4u);
+}
+
+TEST(RunnerLaunchConfigTest, ADeviceMayGetAnotherName) {
+  EXPECT_TRUE(same_device(sharing_config({{"device", "soft"}}), sharing_config({{"device", "soft:0"}})));
+  const SharingConfig gpu = sharing_config({{"device", "cuda:0"}, {"gpu", "GPU-1"}});
+  EXPECT_TRUE(same_device(gpu, sharing_config({{"device", "cuda:1"}, {"gpu", "GPU-1"}})));
+  EXPECT_FALSE(same_device(gpu, sharing_config({{"device", "cuda:0"}, {"gpu", "GPU-2"}})));
+  EXPECT_TRUE(same_device(gpu, sharing_config({{"device", "cuda:0"}}))) << "of a GPU that was not found";
 }
 
 TEST(RunnerLaunchConfigTest, ALostDeviceRefusesWithTheReason) {
-  const RunnerLaunchConfig lost = runner_launch_config("soft:1", sharing_config({{"device_error", "it is gone"}}));
+  const RunnerLaunchConfig lost = on_device("soft:1", sharing_config({{"device_error", "it is gone"}}));
   EXPECT_EQ(lost.refusal, ENODEV);
   EXPECT_EQ(lost.why, "device 'soft:1' is lost: it is gone");
   SharingConfig held = sharing_config({{"device_error", "it is gone"}});
   ASSERT_TRUE(read_sharing_config({{"device_error", ""}}, &held).ok());
-  EXPECT_EQ(runner_launch_config("soft:1", held).refusal, 0);
+  EXPECT_EQ(on_device("soft:1", held).refusal, 0);
 }
 
 TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
   const RunnerLaunchConfig launch_config =
-      runner_launch_config("cuda:2", sharing_config({{"sharing", "mps"}, {"planning", "kernelet"}, {"mps", kRunning}}));
+      on_device("cuda:2", sharing_config({{"sharing", "mps"}, {"planning", "kernelet"}, {"mps", kRunning}}));
   EXPECT_EQ(launch_config.refusal, 0);
   EXPECT_EQ(launch_config.socket, "/run/mps.d/k/pipe/control");
   for (const char* variable : {"CUDA_MPS_PIPE_DIRECTORY=/run/mps.d/k/pipe", "CUDA_VISIBLE_DEVICES=GPU-1",
@@ -83,10 +109,10 @@ TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
 
 TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"mps", kRunning}});
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "CUDA_MPS_CLIENT_PRIORITY=1"));
-  const RunnerLaunchConfig before = runner_launch_config("cuda:0", held);
+  EXPECT_TRUE(has(on_device("cuda:0", held), "CUDA_MPS_CLIENT_PRIORITY=1"));
+  const RunnerLaunchConfig before = on_device("cuda:0", held);
   ASSERT_TRUE(read_sharing_config({{"mps_priority", "normal"}}, &held).ok());
-  const RunnerLaunchConfig after = runner_launch_config("cuda:0", held);
+  const RunnerLaunchConfig after = on_device("cuda:0", held);
   EXPECT_TRUE(has(after, "CUDA_MPS_CLIENT_PRIORITY=0"));
   EXPECT_FALSE(before == after) << "warm runners would keep the old one";
   EXPECT_EQ(read_sharing_config({{"mps_priority", "0"}}, &held).code(), EINVAL);
@@ -96,18 +122,18 @@ TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
 
 TEST(RunnerLaunchConfigTest, SmsAreForClientsAlone) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"sms", "8:1+2"}, {"mps", kRunning}});
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS=8:1+2"));
+  EXPECT_TRUE(has(on_device("cuda:0", held), "BANDSAW_SMS=8:1+2"));
   EXPECT_EQ(read_sharing_config({{"sms", "eight"}}, &held).code(), EINVAL);
   EXPECT_EQ(held.sms, (SmPart{8, 1, 2}));
   ASSERT_TRUE(read_sharing_config({{"sms", ""}}, &held).ok());
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS="));
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", sharing_config({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(on_device("cuda:0", held), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(on_device("cuda:0", sharing_config({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
 }
 
 TEST(RunnerLaunchConfigTest, WithoutADaemonNobodyIsStarted) {
-  EXPECT_EQ(runner_launch_config("cuda:0", sharing_config({{"sharing", "mps"}})).refusal, EAGAIN);
+  EXPECT_EQ(on_device("cuda:0", sharing_config({{"sharing", "mps"}})).refusal, EAGAIN);
   const RunnerLaunchConfig launch_config =
-      runner_launch_config("cuda:0", sharing_config({{"sharing", "mps"}, {"mps", {{"error", "it is not installed"}}}}));
+      on_device("cuda:0", sharing_config({{"sharing", "mps"}, {"mps", {{"error", "it is not installed"}}}}));
   EXPECT_EQ(launch_config.refusal, ENODEV);
   EXPECT_NE(launch_config.why.find("no MPS daemon: it is not installed"), std::string::npos);
 }

@@ -68,6 +68,10 @@ class TestDocument:
 
 
 class TestAnswers(DaemonCase):
+    def make_folder(self):
+        super().make_folder()
+        self.config.write_text('devices = [{name = "soft", memory = "16G"}, {name = "soft:1", memory = "16G"}]\n')
+
     def ask(self, method: str, target: str, body=None, code: int = 200):
         """The answer, once it and the request have been held against the document."""
         seen, text = self.http(method, target, b"" if body is None else json.dumps(body).encode())
@@ -117,6 +121,11 @@ class TestAnswers(DaemonCase):
         assert self.ask("POST", "/v1/vgpus/web0/suspend")["suspended"]
         self.ask("POST", "/v1/vgpus/web0/suspend", code=409)
         assert not self.ask("POST", "/v1/vgpus/web0/resume")["suspended"]
+        self.ask("POST", "/v1/vgpus/web0/move", {"device": "soft:7"}, 400)
+        self.ask("POST", "/v1/vgpus/web2/move", {}, 404)
+        assert self.ask("POST", "/v1/vgpus/web0/move", {})["device"] == "soft:1"
+        assert self.ask("POST", "/v1/vgpus/web0/move", {"device": "soft"})["device"] == "soft"
+        self.ask("POST", "/v1/vgpus/web0/move", {"device": "soft"}, 409)
         built = self.http("GET", "/v1/vgpus/web0/xml")[0]
         self.ask("GET", "/v1/vgpus/web0/xml", code=built)
         assert built in (200, 501)
@@ -142,7 +151,7 @@ class TestAnswers(DaemonCase):
         assert self.walked == set(routes())
 
     def walk_through_segments(self):
-        self.ask("POST", "/v1/vgpus", {"name": "user", "memory": 1 << 28}, 201)
+        self.ask("POST", "/v1/vgpus", {"name": "user", "memory": 1 << 28, "device": "soft"}, 201)
         made = {"name": "frames", "vgpu": "web0", "size": 3 << 20}
         assert self.ask("POST", "/v1/segments", made, 201)["bytes"] == 4 << 20
         self.ask("POST", "/v1/segments", made, 409)

@@ -1,0 +1,145 @@
+"""Virtual GPUs that move from one software device to another while their programs count."""
+import concurrent.futures
+import os
+import signal
+import time
+
+import pytest
+
+from lab.cuda_programs import Program
+from lab.daemon import Daemon
+from lab.host import vgpuctl
+from lab.paths import REPO
+from lab.shell import wait_until
+from lab.started import Started
+
+DEVICES: list[str | dict] = [{"name": f"soft:{index}", "memory": "512M", "sms": 4} for index in range(2)]
+
+
+def _make(keep: bool = False) -> Daemon:
+    return Daemon("soft", "band+", name="move", devices=DEVICES, keep=keep, tables={"swap": {"memory": "1G"}})
+
+
+class Mover:
+    """The virtual GPU `mover` of a daemon's."""
+
+    def __init__(self, daemon: Daemon):
+        self.daemon = daemon
+
+    def ctl(self, command: str, *words: str, refused: str = "") -> None:
+        done = vgpuctl(command, "mover", *words, check=False, variables=self.daemon.variables)
+        said = done.stdout + done.stderr
+        assert done.returncode == (1 if refused else 0) and refused in said, said + self.daemon.evidence()
+
+    def view(self, name: str = "mover") -> dict:
+        return self.daemon.control.need("GET", f"/v1/vgpus/{name}")
+
+    def start(self, name: str, *words, vgpu: str = "mover") -> Started:
+        return Started(Program(REPO / f"tests/direct/{name}.cu").compile(), *words,
+                       variables=self.daemon.program_environment(vgpu))
+
+    def counting(self, *words) -> Started:
+        program = self.start("suspend", *(words or (16,)))
+        program.first_line("ready")
+        program.first_line("1")
+        return program
+
+
+@pytest.fixture(name="mover", scope="module")
+def _mover(device):
+    if device != "soft":
+        pytest.skip("programs on a GPU stay there")
+    daemon = _make()
+    daemon.create("mover", 50, "--gpu", "soft:0", memory="192M")
+    try:
+        yield Mover(daemon)
+    finally:
+        daemon.end()
+
+
+@pytest.fixture(autouse=True)
+def _at_home(mover):
+    yield
+    vgpuctl("resume", "mover", check=False, variables=mover.daemon.variables)
+    vgpuctl("move", "mover", "soft:0", check=False, variables=mover.daemon.variables)
+
+
+def _end(program: Started) -> None:
+    program.say("end")
+    status, output = program.finish()
+    assert (status, output.endswith("ok\n")) == (0, True), f"{status}: {output[-500:]}"
+
+
+def test_programs_count_through_moves(mover):
+    programs = [mover.counting() for _ in range(2)]
+    session = mover.view()["live"]["pid"]
+    for device in ("soft:1", "soft:0", "soft:1"):
+        mover.ctl("move", device)
+        view = mover.view()
+        assert (view["device"], view["live"]["pid"], len(view["live"]["processes"])) == (device, session, 2)
+        assert [mover.daemon.device_status(one)["vgpus"] for one in ("soft:0", "soft:1")] == (
+            [1, 0] if device == "soft:0" else [0, 1])
+        for program in programs:
+            while program.line(0.05):
+                pass  # what it said before
+            assert program.line(10)
+    late = mover.counting(8)
+    for program in (*programs, late):
+        _end(program)
+
+
+def test_the_arbiter_of_its_new_device_charges_it(mover):
+    mover.daemon.create("native", 50, "--gpu", "soft:1", memory="192M")
+    try:
+        native, program = mover.start("busy", 3, vgpu="native"), mover.start("busy", 3)
+        native.first_line("round")
+        program.first_line("round")
+        waited = mover.view("native")["engines"]["compute"]["wait_ns"]
+        mover.ctl("move", "soft:1")
+        for process in (native, program):
+            status, output = process.finish(30)
+            assert status == 0, output[-300:]
+        both = {name: mover.view(name)["engines"]["compute"] for name in ("mover", "native")}
+        assert both["mover"]["busy_ns"] > 0 and both["mover"]["grants"] > 0, both
+        assert both["native"]["wait_ns"] > waited, f"it has waited for who has come: {both}"
+    finally:
+        mover.daemon.destroy("native")
+
+
+def test_a_suspended_one(mover):
+    program = mover.counting()
+    mover.ctl("suspend")
+    mover.ctl("move", "soft:1")
+    assert (mover.view()["device"], mover.view()["suspended"]) == ("soft:1", True)
+    while program.line(0.1):
+        pass
+    assert program.line(0.3) == ""
+    mover.ctl("resume")
+    assert program.line(10)
+    _end(program)
+
+
+def test_what_is_shared_stays(mover):
+    program = mover.counting(8, "share")
+    mover.ctl("move", "soft:1", refused="share")
+    assert mover.view()["device"] == "soft:0" and program.line(10)
+    _end(program)
+
+
+@pytest.mark.parametrize("after_s", [0.004, 0.03])
+def test_vgpud_killed_in_the_middle(mover, after_s):
+    program = mover.counting()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(vgpuctl, "move", "mover", "soft:1", check=False, variables=mover.daemon.variables)
+        time.sleep(after_s)
+        os.kill(mover.daemon.status()["pid"], signal.SIGKILL)
+        asked.result()
+    mover.daemon = _make(keep=True)
+    wait_until(lambda: mover.view()["live"], 10, "its session")
+    device = mover.view()["device"]
+    wait_until(lambda: mover.view()["live"]["suspension"]["state"] == "running", 10, "the end of what was begun")
+    while program.line(0.05):
+        pass
+    assert program.line(10), f"on {device}: {mover.daemon.evidence()}"
+    _end(program)
+    _end(mover.counting(8))

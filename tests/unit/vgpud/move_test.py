@@ -1,0 +1,185 @@
+"""Virtual GPUs that move from one device of a vgpud to another."""
+import json
+import os
+import pathlib
+import signal
+
+import stand_ins
+from daemon_case import RUNNER, DaemonCase, until
+
+THREE = """devices = [{name = "soft:0", memory = "4G", sms = 4}, {name = "soft:1", memory = "8G", sms = 8},
+           {name = "soft:2", memory = "4G", sms = 4}]
+[swap]
+memory = "1G"
+"""
+
+
+def variables_of(pid: int) -> list[str]:
+    return pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0")
+
+
+class TestMove(DaemonCase):
+    def make_folder(self):
+        super().make_folder()
+        self.config.write_text(THREE)
+
+    def given(self, what: str) -> list[int]:
+        return [device[what] for device in json.loads(self.ok("status", "--json"))["devices"]]
+
+    def runner(self, name: str) -> list[str]:
+        client = self.direct(name)
+        (process,) = self.show(name)["live"]["processes"]
+        variables = variables_of(process["runner"])
+        client.close()
+        assert until(lambda: not self.show(name)["live"]["processes"])
+        return variables
+
+    def test_one_without_programs(self):
+        self.ok("create", "a", "--memory", "1G", "--compute", "30", "--gpu", "soft:0")
+        session = self.show("a")["session"]["pid"]
+        assert "BANDSAW_DEVICE=soft:0" in self.runner("a")
+        assert self.ok("move", "a", "soft:1") == "a is on soft:1\n"
+        after = self.show("a")
+        assert (after["device"], after["session"]["pid"], after["live"]["pid"]) == ("soft:1", session, session)
+        assert self.given("vgpus") == [0, 1, 0] and self.given("compute_given") == [0, 30, 0]
+        assert [given >> 30 for given in self.given("memory_given")] == [0, 1, 0]
+        assert after["engines"], "the arbiter of its device knows it"
+        assert {"BANDSAW_DEVICE=soft:1", "BANDSAW_SOFT_SMS=8"} <= set(self.runner("a"))
+        assert '"device":"soft:0"' in self.log_text().split("audit:")[-1].split("to {")[0]
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert until(lambda: self.show("a")["live"])
+        assert (self.show("a")["device"], self.show("a")["session"]["pid"]) == ("soft:1", session)
+        os.kill(session, signal.SIGKILL)
+        assert until(lambda: (self.show("a")["live"] or {}).get("pid", session) != session)
+        assert "BANDSAW_DEVICE=soft:1" in self.runner("a")
+
+    def test_where_there_is_room(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        self.ok("create", "b", "--memory", "1G", "--compute", "60", "--gpu", "soft:1")
+        assert self.ok("move", "a") == "a is on soft:2\n"
+
+    def test_what_is_refused(self):
+        self.ok("create", "a", "--memory", "5G", "--compute", "50", "--gpu", "soft:1")
+        self.ok("create", "b", "--memory", "1G", "--compute", "60", "--gpu", "soft:0")
+        self.refused(1, "memory 5.0 GiB is above what is free on device 'soft:2'", "move", "a", "soft:2")
+        self.refused(1, "compute shares would sum to 110 %", "move", "b", "soft:1")
+        self.refused(1, "it fits on no device: soft:0:", "move", "a")
+        self.refused(1, "'a' is on 'soft:1' already", "move", "a", "soft:1")
+        self.refused(1, "this host has 'soft:0', 'soft:1', 'soft:2'", "move", "a", "soft:7")
+        self.refused(4, "no virtual GPU 'c'", "move", "c", "soft:1")
+        self.ok("drain", "soft:2")
+        self.refused(1, "it is drained", "move", "b", "soft:2")
+        assert self.http("POST", "/v1/vgpus/b/move", b'{"gpu": "soft:1"}')[0] == 400
+        assert self.http("POST", "/v1/vgpus/b/move", b'{"device": 3}')[0] == 400
+        assert self.given("vgpus") == [1, 1, 0]
+        self.ok("undrain", "soft:2")
+        self.ok("segment", "create", "frames", "--vgpu", "b", "--size", "2M")
+        self.refused(1, "'b' owns the shared segment 'frames', whose memory is on 'soft:0'", "move", "b", "soft:2")
+        self.ok("create", "c", "--memory", "1G", "--gpu", "soft:0")
+        self.ok("segment", "grant", "frames", "c")
+        self.refused(1, "'c' may use the shared segment 'frames'", "move", "c", "soft:2")
+        self.ok("segment", "revoke", "frames", "c")
+        self.ok("move", "c", "soft:2")
+
+    def test_programs_come_along_where_they_see_no_other_device(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        client = self.direct("a")
+        self.refused(1, "'a' has 1 program: its programs were told of 4 SMs, and 'soft:1' has 8", "move", "a", "soft:1")
+        (before,) = self.show("a")["live"]["processes"]
+        assert self.ok("move", "a") == "a is on soft:2\n"
+        (after,) = self.show("a")["live"]["processes"]
+        assert before["runner"] == after["runner"]
+        assert self.show("a")["live"]["suspension"]["state"] == "running"
+        assert {"BANDSAW_DEVICE=soft:2", "BANDSAW_SOFT_SMS=4"} <= set(self.second("a"))
+        client.close()
+
+    def second(self, name: str) -> list[str]:
+        client = self.direct(name, process=2)
+        runner = max(process["runner"] for process in self.show(name)["live"]["processes"])
+        variables = variables_of(runner)
+        client.close()
+        return variables
+
+    def test_what_cannot_be_written_down_does_not_move(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        client = self.direct("a")
+        registry = self.folder / "state" / "registry.json"
+        kept = registry.rename(registry.with_name("kept"))
+        registry.mkdir()
+        self.refused(1, "nothing was changed", "move", "a", "soft:2")
+        registry.rmdir()
+        kept.rename(registry)
+        assert until(lambda: self.show("a")["live"]["suspension"]["state"] == "running")
+        assert self.show("a")["device"] == "soft:0" and self.show("a")["engines"]
+        self.ok("move", "a", "soft:2")
+        client.close()
+
+    def test_programs_of_an_mps_one_stay(self):
+        self.ok("create", "a", "--memory", "1G", "--sharing", "mps", "--gpu", "soft:0")
+        client = self.direct("a")
+        self.refused(1, "it is an mps virtual GPU, whose programs stay", "move", "a", "soft:2")
+        client.close()
+        assert until(lambda: not self.show("a")["live"]["processes"])
+        self.ok("move", "a", "soft:2")
+
+    def test_a_suspended_one_stays_suspended(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        client = self.direct("a")
+        self.ok("suspend", "a")
+        self.refused(1, "its programs were told of 4 SMs", "move", "a", "soft:1")
+        self.ok("move", "a", "soft:2")
+        view = self.show("a")
+        assert (view["device"], view["suspended"], view["live"]["suspension"]["state"]) == ("soft:2", True, "suspended")
+        self.ok("resume", "a")
+        assert len(self.show("a")["live"]["processes"]) == 1
+        client.close()
+
+    def test_away_from_a_device_that_is_there_no_more(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:1")
+        self.ok("shutdown", "--force")
+        self.daemon.wait(10)
+        self.config.write_text('devices = ["soft:0"]\n')
+        self.start()
+        assert self.show("a")["live"] is None
+        self.ok("move", "a", "soft:0")
+        assert "BANDSAW_DEVICE=soft:0" in self.runner("a")
+
+
+# What probes of GPUs would say; runners of them are those of the tests.
+RUNNER_OF_GPUS = """#!/bin/sh
+case "$1" in
+--list-gpus|--watch-gpu) exit 0 ;;
+--checkpointer) exec cat ;;
+--probe)
+  echo '{{"name": "Test GPU", "uuid": "00000000-0000-0000-0000-00000000000'"$3"'", "memory": 8589934592}}'
+  exit ;;
+esac
+exec '{runner}' "$@"
+"""
+
+
+class TestMoveOfAGpu(DaemonCase):
+    def make_folder(self):
+        super().make_folder()
+        self.config.write_text(f'devices = ["cuda:0", "cuda:1", "soft"]\n[mps]\ncommand = "{stand_ins.MPS}"\n')
+        runner = self.folder / "libexec" / "bandsaw-runner"
+        runner.unlink()
+        runner.write_text(RUNNER_OF_GPUS.format(runner=RUNNER))
+        runner.chmod(0o755)
+
+    def test_programs_do_not_come_along(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
+        client = self.direct("a")
+        self.refused(1, "what its programs have on a GPU cannot go to another one", "move", "a", "cuda:1")
+        self.refused(1, "'soft' is a device of another kind", "move", "a", "soft")
+        assert self.show("a")["live"]["suspension"]["state"] == "running"
+        client.close()
+        assert until(lambda: not self.show("a")["live"]["processes"])
+        assert self.ok("move", "a") == "a is on cuda:1\n"
+        assert self.show("a")["device_uuid"].endswith("1")
+        client = self.direct("a")
+        variables = variables_of(self.show("a")["live"]["processes"][0]["runner"])
+        assert any(one.startswith("CUDA_VISIBLE_DEVICES=GPU-") and one.endswith("1") for one in variables)
+        client.close()
