@@ -221,6 +221,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   for (CLI::App* one : {drain, undrain}) {
     one->add_option("DEVICE", options->device, "by name, as `vgpuctl status` lists it, or by UUID")->required();
   }
+  drain->add_flag("--move", options->move,
+                  "and move those on it to other devices with room; what cannot move is named");
   auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
   auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
   auto* report = named(app->add_subcommand("report", "what it used of what it was promised, hour by hour"), options);

@@ -156,29 +156,6 @@ int move(const Options& options) {
   });
 }
 
-namespace {
-
-int change_device(const Options& options, bool drained) {
-  const Reply reply = call(options, "PATCH", "/v1/devices/" + url_escaped(options.device), {{"drained", drained}});
-  return finish(options, reply, [&](const json& device) {
-    const auto name = device.value("id", options.device);
-    const auto count = device.value("vgpus", 0u);
-    if (!drained) {
-      fmt::print("{} takes new virtual GPUs again\n", name);
-    } else if (count == 0) {
-      fmt::print("{} takes no new virtual GPUs, and has none\n", name);
-    } else {
-      fmt::print("{} takes no new virtual GPUs; {} on it go{} on: `vgpuctl list` names {}\n", name, count,
-                 count == 1 ? "es" : "", count == 1 ? "it" : "them");
-    }
-  });
-}
-
-}  // namespace
-
-int drain(const Options& options) { return change_device(options, true); }
-int undrain(const Options& options) { return change_device(options, false); }
-
 int status(const Options& options) { return finish(options, call(options, "GET", "/v1/status"), print_status); }
 
 namespace {

@@ -25,6 +25,7 @@ struct Options {
   std::string hypervisor = "libvirt";  // or "xen": whose domain it is
   bool xl = false;                     // xml: for a configuration of xl's
   bool record_only = false;            // leave libvirt alone
+  bool move = false;                   // drain: those on it too
   bool live = false;                   // also now, where the domain runs
   double interval = 1;                 // seconds
   unsigned count = 0;                  // of tables; 0: until it is ended

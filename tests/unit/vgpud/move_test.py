@@ -55,11 +55,6 @@ class TestMove(DaemonCase):
         assert until(lambda: (self.show("a")["live"] or {}).get("pid", session) != session)
         assert "BANDSAW_DEVICE=soft:1" in self.runner("a")
 
-    def test_where_there_is_room(self):
-        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
-        self.ok("create", "b", "--memory", "1G", "--compute", "60", "--gpu", "soft:1")
-        assert self.ok("move", "a") == "a is on soft:2\n"
-
     def test_what_is_refused(self):
         self.ok("create", "a", "--memory", "5G", "--compute", "50", "--gpu", "soft:1")
         self.ok("create", "b", "--memory", "1G", "--compute", "60", "--gpu", "soft:0")
@@ -101,6 +96,24 @@ class TestMove(DaemonCase):
         variables = variables_of(runner)
         client.close()
         return variables
+
+    def test_a_device_is_emptied(self):
+        for name, memory in (("a", "1G"), ("b", "1G"), ("large", "5G")):
+            self.ok("create", name, "--memory", memory, "--gpu", "soft:1")
+        self.ok("create", "other", "--memory", "1G", "--compute", "50", "--gpu", "soft:2")
+        client = self.direct("b")
+        done = self.ctl("drain", "soft:1", "--move")
+        assert done.returncode == 1, done
+        lines = done.stdout.splitlines()
+        assert lines[0] == "a is on soft:0" and lines[-1] == "soft:1 takes no new virtual GPUs, and has 2 yet"
+        assert lines[1].startswith("b stays: 'b' has 1 program: its programs were told of 8 SMs")
+        assert lines[2].startswith("large stays: it fits on no device: soft:0: memory 5.0 GiB is above")
+        client.close()
+        self.ok("destroy", "large")
+        assert until(lambda: not self.show("b")["live"]["processes"])
+        moved = json.loads(self.ok("drain", "soft:1", "--move", "--json"))
+        assert (moved["moved"], moved["stay"]) == ([{"name": "b", "device": "soft:0"}], [])
+        self.refused(4, "no device 'soft:7'", "drain", "soft:7", "--move")
 
     def test_what_cannot_be_written_down_does_not_move(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
@@ -183,3 +196,49 @@ class TestMoveOfAGpu(DaemonCase):
         variables = variables_of(self.show("a")["live"]["processes"][0]["runner"])
         assert any(one.startswith("CUDA_VISIBLE_DEVICES=GPU-") and one.endswith("1") for one in variables)
         client.close()
+
+    def test_an_mps_one_gets_the_daemon_of_its_new_gpu(self):
+        self.ok("create", "a", "--memory", "1G", "--sharing", "mps", "--gpu", "cuda:0")
+
+        def states() -> list[str]:
+            devices = json.loads(self.ok("status", "--json"))["devices"]
+            return [(one["mps"]["daemon"] or {}).get("state", "") for one in devices[:2]]
+
+        assert until(lambda: states() == ["running", "off"])
+        self.ok("move", "a", "cuda:1")
+        assert until(lambda: states() == ["off", "running"]), states()
+        client = self.direct("a")
+        (process,) = self.show("a")["live"]["processes"]
+        daemons = {one["variables"]["CUDA_VISIBLE_DEVICES"][-1]: one for one in stand_ins.daemons(self.folder / "run")}
+        assert process["mps"] == daemons["1"]["variables"]["CUDA_MPS_PIPE_DIRECTORY"]
+        client.close()
+
+
+# A runner of soft:1 that ends at once, and says so when asked, while that file is there.
+FAILING_RUNNER = """#!/bin/sh
+if [ "$1" = --probe ]; then device=$2:$3; else device=$BANDSAW_DEVICE; fi
+if [ "$device" = soft:1 ] && [ -e '{folder}'/gone ]; then echo 'its power is gone' >&2; exit 1; fi
+exec '{runner}' "$@"
+"""
+
+
+class TestMoveFromALostDevice(DaemonCase):
+    def make_folder(self):
+        super().make_folder()
+        self.config.write_text(THREE)
+        runner = self.folder / "libexec" / "bandsaw-runner"
+        runner.unlink()
+        runner.write_text(FAILING_RUNNER.format(folder=self.folder, runner=RUNNER))
+        runner.chmod(0o755)
+
+    def test_it_works_again(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:1")
+        assert until(lambda: self.show("a")["live"]["runners"]["warm"] == 1)
+        (self.folder / "gone").touch()
+        client = self.direct("a")
+        assert until(lambda: json.loads(self.ok("status", "--json"))["devices"][1]["lost"], 20)
+        assert client.recv(100) == b""
+        self.ok("create", "b", "--memory", "1G", "--gpu", "soft:0")
+        self.refused(1, "it is lost: the software device", "move", "b", "soft:1")
+        assert self.ok("move", "a") == "a is on soft:2\n"
+        self.direct("a").close()
