@@ -49,6 +49,9 @@ class RunnerPool : public RunnerSource {
   // What the device is, as the last runner that became ready has said; null: none has.
   const vgpu_device_info* device_info() const { return device_info_ ? &*device_info_ : nullptr; }
 
+  // It is another from now on: null until a runner is ready there.
+  void forget_device() { device_info_.reset(); }
+
   unsigned warm() const;  // ready and not taken
   unsigned living() const { return static_cast<unsigned>(runners_.size()); }
   uint64_t started() const { return started_; }

@@ -27,6 +27,11 @@ SensorReader::~SensorReader() { end(); }
 const vgpu_answer_sensors* SensorReader::read(const std::string& bus_id) {
   static constexpr vgpu_answer_sensors kNone{};
   asked_ = Clock::now();
+  if (bus_id != bus_id_) {
+    end();
+    not_before_ = {};
+    bus_id_ = bus_id;
+  }
   if (pid_ == 0 && (asked_ < not_before_ || !start(bus_id))) return &kNone;
   return values_ ? &*values_ : nullptr;
 }

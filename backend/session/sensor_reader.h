@@ -24,7 +24,7 @@ class SensorReader {
   ~SensorReader();  // ends the process
   SensorReader(const SensorReader&) = delete;
 
-  // The last values, none known if the GPU has no sensors. Null: none have come yet; ask again.
+  // The last values of that GPU, none known if it has no sensors. Null: none have come yet; ask again.
   const vgpu_answer_sensors* read(const std::string& bus_id);
   // Now and then: ends the process once nobody asks any more.
   void tick();
@@ -42,6 +42,7 @@ class SensorReader {
   pid_t pid_ = 0;
   UniqueFd output_;
   EventPtr readable_;
+  std::string bus_id_;  // whose the values are
   std::optional<vgpu_answer_sensors> values_;
   Clock::time_point asked_{}, not_before_{};
 };

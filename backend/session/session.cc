@@ -332,6 +332,7 @@ Status Session::set(const nlohmann::json& request) {
   SharingConfig wanted = sharing_config_;
   if (Status status = read_sharing_config(request, &wanted); !status.ok()) return status;
   if (Status status = check_device(wanted); !status.ok()) return status;
+  if (!same_device(wanted, sharing_config_)) pool_->forget_device();
   sharing_config_ = std::move(wanted);
   Limits limits = usage_page_.limits();
   if (request.contains("limits")) {

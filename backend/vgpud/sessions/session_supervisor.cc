@@ -32,7 +32,8 @@ uint32_t soft_sms(const Gpu& gpu) { return gpu.device.kind == "soft" ? gpu.devic
 // A session that understood what it was told may still refuse it.
 Status refusal(const nlohmann::json& reply) {
   if (reply.value("ok", false)) return {};
-  return Status::error(EBUSY, "{}", reply.value("error", "its session gives no reason"));
+  const std::string why = reply.value("error", "");
+  return Status::error(EBUSY, "{}", why.empty() ? "its session refuses, and gives no reason" : why);
 }
 
 }  // namespace

@@ -181,6 +181,16 @@ TEST_F(SensorReaderTest, ReadsWhatItsProcessSays) {
   EXPECT_EQ(values->values[VGPU_SENSOR_TEMPERATURE_C], 45u);
 }
 
+TEST_F(SensorReaderTest, AnotherGpuIsReadAnew) {
+  ASSERT_NE(read("00000000:0a:00.0"), nullptr);
+  EXPECT_EQ(reader.read("00000000:0b:00.0"), nullptr) << "nothing of the first one's is said of the second";
+  EXPECT_NE(read("00000000:0b:00.0"), nullptr);
+  const vgpu_answer_sensors* const values = read("no such GPU");
+  ASSERT_NE(values, nullptr);
+  EXPECT_EQ(values->known, 0u);
+  EXPECT_NE(read("00000000:0a:00.0"), nullptr) << "the pause is that of the GPU without sensors";
+}
+
 TEST_F(SensorReaderTest, AGpuWithoutSensorsHasNone) {
   const vgpu_answer_sensors* const values = read("no such GPU");
   ASSERT_NE(values, nullptr);

@@ -25,6 +25,7 @@ listener.listen(8)
 while True:
     connection, _ = listener.accept()
     for line in connection.makefile("rb"):
+        if b'"shutdown"' in line: sys.exit()
         connection.sendall(answer + b"\\n")
 """
 
@@ -51,6 +52,30 @@ class TestHostileSession(DaemonCase):
         link.symlink_to(self.real)
         assert self.show("good")["live"]["ok"]
         assert "answer is no use" in self.log_text()
+
+    # The first is of an earlier version, which knows of no other device.
+    @pytest.mark.parametrize(("answer", "why"), [(b'{"ok": true, "state": "paused"}', "is of an earlier version"),
+                                                 (b'{"ok": false, "state": "paused", "error": ""}', "gives no reason")])
+    def test_one_that_does_not_move_stays(self, answer, why):
+        self.ok("shutdown")
+        self.daemon.wait(10)
+        self.config.write_text('devices = [{name = "soft:0", memory = "4G"}, {name = "soft:1", memory = "4G"}]\n')
+        self.start()
+        script = self.folder / "speaker"
+        script.write_text(SPEAKER)
+        script.chmod(0o755)
+        (self.folder / "answer").write_bytes(answer)
+        link = self.folder / "libexec" / "bandsaw-session"
+        link.unlink()
+        link.symlink_to(script)
+        self.ok("create", "a", "--memory", "1G", "--compute", "80", "--gpu", "soft:0")
+        self.refused(1, why, "move", "a", "soft:1")
+        assert self.show("a")["device"] == "soft:0" and self.show("a")["engines"]
+        self.ok("create", "b", "--memory", "1G", "--compute", "80", "--gpu", "soft:1")
+        self.refused(1, "compute shares would sum to 160 %", "create", "c", "--memory", "1G", "--compute", "80",
+                     "--gpu", "soft:0")
+        link.unlink()
+        link.symlink_to(self.real)
 
     def test_a_session_that_does_not_accept_holds_nobody_up(self):
         self.ok("create", "web0", "--memory", "1G")
