@@ -44,9 +44,12 @@ class Runner {
   // the runner's answer, never from inside this call.
   virtual void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) = 0;
 
-  // Ends the process. kAsk: asks it to end, and kills it if it has not within kEndTimeout. kKill: kills it now.
+  // Ends the process. kAsk: asks it to end, and kills it if it has not within kEndTimeout, or now if its contexts are
+  // off the GPU. kKill: kills it now.
   enum class Stop { kAsk, kKill };
   virtual void stop(Stop how) = 0;
+  // It was told to end, or has ended; it is still to be reaped.
+  virtual bool ending() const { return false; }
   // The guest process's calls return this CUresult from now on, if the runner still does what it is told; then it is
   // killed, at latest after kFailTimeout.
   virtual void fail(uint32_t error) = 0;
@@ -54,9 +57,9 @@ class Runner {
 
   // Null: it has said nothing yet, or is being ended; whoever was handed the descriptor is to let go of it.
   virtual const RunnerChannelGroups* channel_groups() const { return nullptr; }
-  // Its contexts are about to leave the GPU, so nobody is to hold its descriptor; it says them again when they are
-  // back.
-  virtual void forget_channel_groups() {}
+  // Its contexts are about to leave the GPU (true), or are back. Meanwhile none of its calls to the driver returns, and
+  // nobody is to hold the descriptor of its channel groups: it says them again when they are back.
+  virtual void set_contexts_off(bool) {}
   // Called each time that this changes.
   virtual void set_on_channel_groups(std::function<void()>) {}
 

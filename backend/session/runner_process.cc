@@ -242,7 +242,7 @@ void RunnerProcess::answer_failed() {
 void RunnerProcess::stop(Stop how) {
   // Before it goes, so that what it had on the GPU is free when it has gone.
   if (channel_groups_) set_channel_groups(std::nullopt);
-  if (how == Stop::kKill) {
+  if (how == Stop::kKill || contexts_off_) {
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   } else if (!stopping_) {
     send({.type = RunnerMessageType::kEnd}, {}, {}, nullptr);
@@ -259,6 +259,17 @@ void RunnerProcess::fail(uint32_t error) {
   send({.type = RunnerMessageType::kFail, .value = error}, {}, {}, [this](int) { stop(Stop::kKill); });
   const timeval timeout = to_timeval(kFailTimeout);
   event_add(kill_timer_.get(), &timeout);
+}
+
+bool RunnerProcess::ending() const {
+  siginfo_t ended{};
+  return stopping_ || !socket_ || pid_ <= 0 ||
+         (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0);
+}
+
+void RunnerProcess::set_contexts_off(bool off) {
+  contexts_off_ = off;
+  if (off && channel_groups_) set_channel_groups(std::nullopt);
 }
 
 bool RunnerProcess::reap(std::string* why) {

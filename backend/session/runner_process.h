@@ -48,12 +48,11 @@ class RunnerProcess : public Runner {
   MpsPriority mps_priority() const override { return priority_; }
   void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override;
   void stop(Stop how) override;
+  bool ending() const override;
   void fail(uint32_t error) override;
   void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
   const RunnerChannelGroups* channel_groups() const override { return channel_groups_ ? &*channel_groups_ : nullptr; }
-  void forget_channel_groups() override {
-    if (channel_groups_) set_channel_groups(std::nullopt);
-  }
+  void set_contexts_off(bool off) override;
   void set_on_channel_groups(std::function<void()> changed) override { on_channel_groups_ = std::move(changed); }
 
   bool ready() const { return window_base_ != 0; }
@@ -97,7 +96,7 @@ class RunnerProcess : public Runner {
   std::optional<vgpu_device_info> device_info_;
   uint64_t window_base_ = 0;
   uint32_t next_serial_ = 1;
-  bool stopping_ = false;
+  bool stopping_ = false, contexts_off_ = false;
 };
 
 }  // namespace bandsaw

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "backend/control/paths.h"
+#include "backend/session/checkpointer_process.h"
 #include "backend/session/state_folder.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/base/log.h"
@@ -213,7 +214,7 @@ void Session::link_peers(UniqueFd listener) {
 
 void Session::make_suspension() {
   if (is_cuda(sharing_config_)) {
-    checkpointer_ = std::make_unique<Checkpointer>(base_.get(), config_.runner, runner_file_.get());
+    checkpointer_ = std::make_unique<CheckpointerProcess>(base_.get(), config_.runner, runner_file_.get());
     choose_device_of_helpers();
   }
   suspension_ = std::make_unique<Suspension>(

@@ -107,7 +107,7 @@ class Session {
   std::unique_ptr<SegmentService> segments_;
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<PeerLinks> peers_;
-  std::unique_ptr<Checkpointer> checkpointer_;  // null: the device has no contexts
+  std::unique_ptr<CheckpointerProcess> checkpointer_;  // null: the device has no contexts
   std::unique_ptr<Suspension> suspension_;      // before the pool, whose runners may still answer it
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<StatusQuery> status_query_;

@@ -100,19 +100,22 @@ void Suspension::tell(State state, const RunnerMessage& message, Then then) {
 void Suspension::start(State state, const Ask& ask, Then then) {
   state_ = state;
   step_ = std::make_shared<Step>();
-  const auto step = step_;
-  step->silent = session_.runners();
+  // Answers may come when this has ended, and the step with it.
+  const std::weak_ptr<Step> weak = step_;
+  step_->silent = session_.runners();
   event_add(timer_.get(), &kStepMost);
   // Goes when the last answer has come.
-  const std::shared_ptr<void> latch(nullptr, [this, step, then](void*) {
-    if (step_ != step) return;
+  const std::shared_ptr<void> latch(nullptr, [this, weak, then](void*) {
+    if (weak.expired()) return;
     event_del(timer_.get());
     (this->*then)();
-    if (step_ == step) step_ = nullptr;
+    if (step_ == weak.lock()) step_ = nullptr;
     advance();
   });
-  for (Runner* const runner : std::vector<Runner*>(step->silent)) {
-    ask(runner, [step, runner, latch, pid = runner->pid()](int error) {
+  for (Runner* const runner : std::vector<Runner*>(step_->silent)) {
+    ask(runner, [weak, runner, latch, pid = runner->pid()](int error) {
+      const auto step = weak.lock();
+      if (!step) return;
       std::erase(step->silent, runner);
       if (error == 0 || error == EPIPE) return;  // of one that has ended nothing is left
       step->errors[runner] = error;
@@ -123,7 +126,8 @@ void Suspension::start(State state, const Ask& ask, Then then) {
 
 void Suspension::end_silent() {
   if (!step_) return;
-  for (Runner* const runner : std::vector<Runner*>(step_->silent)) {
+  for (Runner* const runner : session_.runners()) {
+    if (std::find(step_->silent.begin(), step_->silent.end(), runner) == step_->silent.end()) continue;
     log::error("runner {} does not answer; killing it", runner->pid());
     runner->stop(Runner::Stop::kKill);
   }
@@ -169,13 +173,26 @@ void Suspension::contexts_leave() {
   start(
       State::kLeaving,
       [this](Runner* runner, const Runner::Done& done) {
-        runner->forget_channel_groups();
+        runner->set_contexts_off(true);
         session_.checkpointer->carry_out(runner->pid(), true, [this, pid = runner->pid(), done](int error) {
-          if (error == 0 || is_unknown(error)) off_.insert(pid);
-          done(is_unknown(error) ? EIO : error);
+          Runner* const there = living(pid);
+          if (error == 0 || is_unknown(error)) {
+            off_.insert(pid);
+          } else if (there) {
+            there->set_contexts_off(false);
+          }
+          done(is_unknown(error) ? EIO : there ? error : 0);
         });
       },
       &Suspension::contexts_left);
+}
+
+// Null: it has ended, or is about to.
+Runner* Suspension::living(int pid) const {
+  for (Runner* const runner : session_.runners()) {
+    if (runner->pid() == pid && !runner->ending()) return runner;
+  }
+  return nullptr;
 }
 
 // A context that stays costs memory, and nothing else.
@@ -195,10 +212,13 @@ void Suspension::contexts_return() {
       State::kReturning,
       [this](Runner* runner, const Runner::Done& done) {
         const int pid = runner->pid();
-        if (!off_.contains(pid)) return done(0);
+        if (!off_.contains(pid) || runner->ending()) return done(0);
         session_.checkpointer->carry_out(pid, false, [this, pid, done](int error) {
+          Runner* const there = living(pid);
           if (error == 0) off_.erase(pid);
-          done(is_unknown(error) ? EIO : error);
+          if (error == 0 && there) there->set_contexts_off(false);
+          // The driver's words about a process that has ended in the middle are nobody's error.
+          done(!there ? 0 : is_unknown(error) ? EIO : error);
         });
       },
       &Suspension::contexts_returned);

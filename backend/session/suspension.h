@@ -56,6 +56,7 @@ class Suspension {
   using Ask = std::function<void(Runner*, Runner::Done)>;
   void start(State state, const Ask& ask, Then then);
   void tell(State state, const RunnerMessage& message, Then then);
+  Runner* living(int pid) const;
   void contexts_leave();
   void contexts_return();
   void contexts_left();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "backend/control/event_ptr.h"
 #include "tests/unit/session/fake_runner.h"
@@ -11,15 +12,52 @@
 namespace bandsaw {
 namespace {
 
+constexpr auto kStandstill = RunnerMessageType::kStandstill, kMove = RunnerMessageType::kMoveMemory,
+               kGoOn = RunnerMessageType::kGoOn;
+
+// Keeps its orders until the test answers them.
+struct FakeCheckpointer : Checkpointer {
+  void start() override {}
+  void stop() override {}
+  void carry_out(pid_t runner, bool off, Done done) override { orders.push_back({runner, off, std::move(done)}); }
+
+  struct Order {
+    pid_t runner;
+    bool off;
+    Done done;
+  };
+  std::vector<Order> orders;
+};
+
 class SuspensionTest : public ::testing::Test {
  protected:
   SuspensionTest() {
     for (auto& runner : runners_) living_.push_back(&runner);
+    runners_[1].process = 4712;
+    make(nullptr);
+  }
+  void make(Checkpointer* checkpointer) {
     suspension_ =
         std::make_unique<Suspension>(base_.get(), Suspension::Session{.runners = [this] { return living_; },
                                                                       .hold = [this](bool held) { held_ = held; },
                                                                       .check = [this] { return refusal_; },
-                                                                      .on_device = [] { return uint64_t{1000}; }});
+                                                                      .on_device = [] { return uint64_t{1000}; },
+                                                                      .checkpointer = checkpointer});
+  }
+  void suspend_with_contexts() {
+    make(&checkpointer_);
+    suspension_->want(Suspension::Want::kSuspend);
+    answer(kStandstill);
+    answer(kMove);
+    carried_out(0, 0);
+    ASSERT_EQ(state(), "suspended");
+  }
+  // All runners' contexts were to leave or to come back; this has become of it.
+  void carried_out(int first, int second) {
+    auto orders = std::exchange(checkpointer_.orders, {});
+    ASSERT_EQ(orders.size(), 2u);
+    orders[0].done(first);
+    orders[1].done(second);
   }
   std::string state() const { return suspension_->describe()["state"]; }
   std::string error() const { return suspension_->describe()["error"]; }
@@ -29,20 +67,23 @@ class SuspensionTest : public ::testing::Test {
       ASSERT_FALSE(runner.messages.empty());
       ASSERT_EQ(runner.last().message.type, type) << state();
     }
-    runners_[0].answer_all(first);
-    runners_[1].answer_all(second);
+    // What they are told because of an answer is not answered yet.
+    Runner::Done of_first = std::exchange(runners_[0].messages.back().done, nullptr);
+    Runner::Done of_second = std::exchange(runners_[1].messages.back().done, nullptr);
+    of_first(first);
+    of_first = nullptr;
+    of_second(second);
+    of_second = nullptr;
   }
 
   BasePtr base_{event_base_new()};
+  FakeCheckpointer checkpointer_;
   FakeRunner runners_[2];
   std::vector<Runner*> living_;
   bool held_ = false;
   Status refusal_;
   std::unique_ptr<Suspension> suspension_;
 };
-
-constexpr auto kStandstill = RunnerMessageType::kStandstill, kMove = RunnerMessageType::kMoveMemory,
-               kGoOn = RunnerMessageType::kGoOn;
 
 TEST_F(SuspensionTest, ThereAndBack) {
   suspension_->want(Suspension::Want::kPause);
@@ -94,6 +135,17 @@ TEST_F(SuspensionTest, WorkThatDoesNotEndLetsAllGoOn) {
   EXPECT_EQ(state(), "running");
 }
 
+TEST_F(SuspensionTest, WhereOneHasNoRoomAllReturn) {
+  suspension_->want(Suspension::Want::kSuspend);
+  answer(kStandstill);
+  answer(kMove, 0, ENOMEM);
+  EXPECT_EQ(state(), "returning");
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+  EXPECT_NE(error(), "");
+}
+
 TEST_F(SuspensionTest, WhereOneCannotReturnAllStay) {
   suspension_->want(Suspension::Want::kSuspend);
   answer(kStandstill);
@@ -105,6 +157,17 @@ TEST_F(SuspensionTest, WhereOneCannotReturnAllStay) {
   EXPECT_EQ(state(), "suspended");
   EXPECT_NE(error(), "");
   EXPECT_FALSE(runners_[0].killed);
+}
+
+TEST_F(SuspensionTest, WhatCanNeitherLeaveNorReturnIsEnded) {
+  suspension_->want(Suspension::Want::kSuspend);
+  answer(kStandstill);
+  answer(kMove, EIO, 0);
+  answer(kMove, EIO, 0);
+  EXPECT_TRUE(runners_[0].killed);
+  EXPECT_FALSE(runners_[1].killed);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
 }
 
 TEST_F(SuspensionTest, ARunnerThatDiesInTheMiddleIsNoError) {
@@ -123,6 +186,48 @@ TEST_F(SuspensionTest, WhoChangesHisMindInTheMiddle) {
   answer(kStandstill);
   answer(kGoOn);
   EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, ContextsLeaveLastAndReturnFirst) {
+  suspend_with_contexts();
+  EXPECT_TRUE(runners_[0].contexts_off && runners_[1].contexts_off);
+  suspension_->want(Suspension::Want::kRun);
+  carried_out(0, 0);
+  EXPECT_FALSE(runners_[0].contexts_off || runners_[1].contexts_off);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, ARunnerThatEndsWhileItsContextsReturnIsNoError) {
+  suspend_with_contexts();
+  suspension_->want(Suspension::Want::kRun);
+  runners_[1].stop(Runner::Stop::kAsk);
+  carried_out(0, EIO);
+  answer(kMove, 0, EPIPE);
+  answer(kGoOn, 0, EPIPE);
+  EXPECT_EQ(state(), "running");
+  EXPECT_EQ(error(), "");
+}
+
+TEST_F(SuspensionTest, TheContextsOfARunnerThatEndsAreNotAskedFor) {
+  suspend_with_contexts();
+  runners_[1].stop(Runner::Stop::kAsk);
+  suspension_->want(Suspension::Want::kRun);
+  ASSERT_EQ(checkpointer_.orders.size(), 1u);
+  EXPECT_EQ(checkpointer_.orders[0].runner, 4711);
+}
+
+TEST_F(SuspensionTest, WhereContextsCannotReturnItStaysSuspendedAndTriesAgain) {
+  suspend_with_contexts();
+  suspension_->want(Suspension::Want::kRun);
+  carried_out(0, EIO);
+  EXPECT_EQ(state(), "suspended");
+  EXPECT_NE(error(), "");
+  suspension_->want(Suspension::Want::kSuspend);
+  suspension_->want(Suspension::Want::kRun);
+  ASSERT_EQ(checkpointer_.orders.size(), 1u);  // the other's are back
+  EXPECT_EQ(checkpointer_.orders[0].runner, 4712);
 }
 
 }  // namespace

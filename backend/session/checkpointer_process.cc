@@ -1,4 +1,4 @@
-#include "backend/session/checkpointer.h"
+#include "backend/session/checkpointer_process.h"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -22,24 +22,24 @@ constexpr timeval kAtOnce{0, 0};
 
 }  // namespace
 
-Checkpointer::Checkpointer(event_base* base, std::string path, int file)
+CheckpointerProcess::CheckpointerProcess(event_base* base, std::string path, int file)
     : base_(base), path_(std::move(path)), file_(file) {
   failed_timer_.reset(event_new(
       base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* self) {
-        auto* const checkpointer = static_cast<Checkpointer*>(self);
+        auto* const checkpointer = static_cast<CheckpointerProcess*>(self);
         checkpointer->fail_all(std::exchange(checkpointer->failed_, 0));
       },
       this));
 }
 
-Checkpointer::~Checkpointer() {
+CheckpointerProcess::~CheckpointerProcess() {
   waiting_.clear();
   stop();
   for (const pid_t pid : ending_) ::waitpid(pid, nullptr, 0);
 }
 
-Status Checkpointer::spawn() {
+Status CheckpointerProcess::spawn() {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return Status::system("a socket pair");
   const UniqueFd theirs(ends[1]);
@@ -52,20 +52,20 @@ Status Checkpointer::spawn() {
   readable_.reset(event_new(
       base_, socket_.get(), EV_READ | EV_PERSIST,
       [](evutil_socket_t, short what, void* self) {
-        static_cast<Checkpointer*>(self)->receive((what & EV_TIMEOUT) != 0);
+        static_cast<CheckpointerProcess*>(self)->receive((what & EV_TIMEOUT) != 0);
       },
       this));
   event_add(readable_.get(), nullptr);
   return {};
 }
 
-void Checkpointer::start() {
+void CheckpointerProcess::start() {
   std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
   if (pid_ != 0) return;
   if (const Status status = spawn(); !status.ok()) log::error("no checkpointer: {}", status.message());
 }
 
-void Checkpointer::stop() {
+void CheckpointerProcess::stop() {
   readable_.reset();
   socket_.reset();
   if (pid_ != 0) {
@@ -77,7 +77,7 @@ void Checkpointer::stop() {
   event_add(failed_timer_.get(), &kAtOnce);
 }
 
-void Checkpointer::carry_out(pid_t runner, bool off, Done done) {
+void CheckpointerProcess::carry_out(pid_t runner, bool off, Done done) {
   start();
   waiting_.push_back({runner, off, std::move(done)});
   const CheckpointOrder order{runner, off ? 1u : 0u};
@@ -87,7 +87,7 @@ void Checkpointer::carry_out(pid_t runner, bool off, Done done) {
   event_add(readable_.get(), &kSilentMost);
 }
 
-void Checkpointer::receive(bool late) {
+void CheckpointerProcess::receive(bool late) {
   CheckpointAnswer answer;
   std::vector<UniqueFd> fds;
   if (late && waiting_.empty()) return;
@@ -107,7 +107,7 @@ void Checkpointer::receive(bool late) {
   if (done) done(answer.error);
 }
 
-void Checkpointer::fail_all(int error) {
+void CheckpointerProcess::fail_all(int error) {
   for (const Waiting& one : std::exchange(waiting_, {})) {
     if (one.done) one.done(error);
   }

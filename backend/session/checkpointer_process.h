@@ -1,0 +1,52 @@
+// Has NVIDIA's driver take runners off the GPU, contexts too, by a process of its own (`bandsaw-runner
+// --checkpointer`). It lives as long as a suspension does, because the driver's library takes a fifth of a second to
+// begin.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "backend/control/event_ptr.h"
+#include "backend/session/checkpointer.h"
+#include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+class CheckpointerProcess final : public Checkpointer {
+ public:
+  // `path`, or `file` (borrowed, outlives it) where the path is out of reach.
+  CheckpointerProcess(event_base* base, std::string path, int file);
+  ~CheckpointerProcess() override;
+  CheckpointerProcess(const CheckpointerProcess&) = delete;
+
+  void set_environment(std::vector<std::string> environment) { environment_ = std::move(environment); }
+  void start() override;
+  void stop() override;
+  void carry_out(pid_t runner, bool off, Done done) override;
+
+ private:
+  struct Waiting {
+    pid_t runner = 0;
+    bool off = false;
+    Done done;
+  };
+  Status spawn();
+  void receive(bool late);
+  void fail_all(int error);
+
+  event_base* const base_;
+  const std::string path_;
+  const int file_;
+  std::vector<std::string> environment_;
+  pid_t pid_ = 0;  // 0: there is none
+  std::vector<pid_t> ending_;
+  UniqueFd socket_;
+  std::vector<Waiting> waiting_;
+  int failed_ = 0;  // what those that wait get in the next turn of the loop
+  EventPtr readable_, failed_timer_;
+};
+
+}  // namespace bandsaw
