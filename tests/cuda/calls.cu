@@ -1,5 +1,4 @@
 // Calls: through pointers and tables, virtual functions, recursion, large switches.
-// vm: yes
 #include <vector>
 
 #include "check.h"

@@ -1,5 +1,4 @@
 // Pinned and mapped host memory: one pointer for both sides.
-// vm: yes
 #include "check.h"
 
 __global__ void increment(int* data, int n) {

@@ -1,5 +1,4 @@
 // Registering memory that the program allocated itself.
-// vm: yes
 #include <cstdlib>
 #include <cstring>
 

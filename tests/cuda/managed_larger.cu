@@ -1,6 +1,5 @@
 // Managed memory that is attached to streams, three times as much as the virtual GPU has: each part comes to the device
 // for its own stream's kernels, and others leave. What is charged is what is on the device.
-// vm: yes
 // native: no
 // alone: yes
 #include <thread>

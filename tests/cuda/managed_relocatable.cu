@@ -1,5 +1,4 @@
 // nvcc: -rdc=true
-// vm: yes
 // Managed variables in relocatable code, declared before they are defined; two kernels and a function share them.
 #include "check.h"
 

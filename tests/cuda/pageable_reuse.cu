@@ -1,6 +1,5 @@
 // Copies of pageable memory whose addresses get other pages, other rights or other owners between the copies: what is
 // copied are always the bytes that the program sees. A driver may keep pages pinned from one copy to the next.
-// vm: yes
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

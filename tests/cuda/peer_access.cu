@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// vm: yes
 // Devices that reach each other's memory: kernels, copies and mappings, and what of it ends with the right to. With one
 // device there is nothing to reach. Where two devices do not, copies between them work all the same.
 #include <vector>

@@ -1,4 +1,3 @@
-// vm: yes
 // All devices that the program sees, one after the other and at the same time: memory, kernels, streams, events and
 // pinned memory of each. With one device it is a program for one.
 #include <cstring>

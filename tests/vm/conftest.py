@@ -39,11 +39,11 @@ class Guest:
         wrong = self.run(Program(REPO / "tests/cuda/vector_add.cu"))
         assert not wrong, wrong
 
-    def start(self, name: str, first_words: str, *arguments: int | str) -> None:
+    def start(self, name: str, first_words: str, *arguments: int | str, stdin: str = "/dev/null") -> None:
         """A program of tests/direct in the background, until it has said its first words."""
         self.agent().put(Program(REPO / f"tests/direct/{name}.cu").compile(), f"/opt/run/{name}", 0o755)
         words = " ".join(map(str, arguments))
-        self.shell(f"setsid /opt/run/{name} {words} >/tmp/{name}.log 2>&1 </dev/null &")
+        self.shell(f"setsid /opt/run/{name} {words} >/tmp/{name}.log 2>&1 <{stdin} &")
         wait_until(lambda: first_words in self.shell(f"cat /tmp/{name}.log")[1], 30, f"'{first_words}' of {name}")
 
     def busy(self, seconds: int) -> None:

@@ -53,6 +53,25 @@ def test_killed_process_leaves_nothing(guest):
     guest.kernel_is_content()
 
 
+def test_programs_wait_while_it_is_suspended(guest):
+    rounds = "tail -1 /tmp/suspend.log"
+    guest.shell("rm -f /tmp/told; mkfifo /tmp/told; sleep 600 >/tmp/told &")
+    guest.start("suspend", "\n3\n", 8, stdin="/tmp/told")
+    host.vgpuctl("suspend", "test0")
+    try:
+        seen = guest.shell(rounds)[1]
+        time.sleep(1)
+        assert guest.shell(rounds)[1] == seen
+        live = host.live("test0")
+        assert int(live["memory_used"]) == int(live["memory_swapped"]) > 0, live
+    finally:
+        host.vgpuctl("resume", "test0")
+    wait_until(lambda: guest.shell(rounds)[1] != seen, 20, "the next round")
+    guest.shell("echo end >/tmp/told")
+    wait_until(lambda: guest.shell(rounds)[1].strip() == "ok", 20, "the comparison of every word")
+    guest.kernel_is_content()
+
+
 def test_endless_kernel_can_be_killed(guest):
     guest.start("endless", "running")
     guest.runs_programs()

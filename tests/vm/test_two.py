@@ -11,7 +11,7 @@ from lab.paths import REPO
 from lab.shell import wait_until
 
 SEGMENT = "between-vms"
-SECONDS = 20  # many times what it takes until a device is lost
+SECONDS = 8  # many times what it takes until a device is lost
 
 
 def test_both_are_devices(two):

@@ -27,7 +27,7 @@ from lab.paths import BUILD, REPO
 from lab.results import Results
 from lab.shell import Failure, main, run, step
 
-FUZZ_SECONDS = 10
+FUZZ_SECONDS = 5
 PROGRAM_SECONDS = 180
 
 
