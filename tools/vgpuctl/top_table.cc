@@ -56,7 +56,7 @@ json vgpu_rates(const json& before, const json& after) {
   json result = {
       {"name", at(after, "/name")},
       {"device", at(after, "/device")},
-      {"state", at(after, "/session/state")},
+      {"state", at(after, "/suspended") == true ? json(kSuspended) : at(after, "/session/state")},
       {"memory", at(after, "/memory")},
       {"memory_used", at(after, "/live/memory_used")},
       {"processes", at(after, "/live/processes").is_array() ? json(after["live"]["processes"].size()) : json()},
@@ -102,7 +102,8 @@ std::vector<std::string> row(const json& vgpu) {
   cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/calls_per_s"))));
   cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/launches_per_s"))));
   const json state = at(vgpu, "/state");
-  cells.push_back(processes.is_number() ? json_text(processes) : text_or(state, "-"));
+  const bool counts = processes.is_number() && state != kSuspended;
+  cells.push_back(counts ? json_text(processes) : text_or(state, "-"));
   return cells;
 }
 

@@ -7,6 +7,8 @@
 
 namespace bandsaw::ctl {
 
+inline constexpr const char* kSuspended = "suspended";  // the state of a virtual GPU that is
+
 // `before` and `after`: what GET /v1/vgpus answered. {"interval_s", "vgpus": [{name, state, processes, memory,
 // memory_used, calls_per_s, launches_per_s, errors_per_s, engines: {compute | copy_in | copy_out: {use_percent,
 // share_percent, wait_ms, time_slices_per_s, waiting}}}]}; null where nobody says. wait_ms is the mean of the time

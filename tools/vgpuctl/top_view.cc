@@ -16,9 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kNameLeast = 15;  // columns for names; longer names get what is left over
+constexpr size_t kNameLeast = 14;  // columns for names; longer names get what is left over
 constexpr int kLeastWanted = 12;   // the highest rank of a column
 constexpr size_t kAround = 4;      // lines that are not a virtual GPU's: title, totals, heading, footer
+
+constexpr const char* kComputeUse = "/engines/compute/use_percent";
 
 struct Column {
   const char* title;
@@ -45,7 +47,7 @@ std::string word(const json& value) { return value.is_string() ? value.get<std::
 // In the order in which they stand, after the name.
 constexpr Column kColumns[] = {
     {"GPU", 8, 12, "/device", word},
-    {"COMPUTE%", 8, 0, "/engines/compute/use_percent", one_decimal, 'c', "use of compute"},
+    {"COMPUTE%", 9, 0, kComputeUse, one_decimal, 'c', "use of compute"},
     {"SHARE", 5, 1, "/engines/compute/share_percent", whole, 's', "share of compute"},
     {"WAIT ms", 7, 2, "/engines/compute/wait_ms", milliseconds, 'w', "wait for compute"},
     {"IN%", 5, 3, "/engines/copy_in/use_percent", one_decimal, 'i', "use of copy in"},
@@ -60,7 +62,7 @@ constexpr Column kColumns[] = {
     {"LAUNCH/S", 8, 4, "/launches_per_s", rate_text, 'l', "launches"},
     {"ERRORS/S", 8, 11, "/errors_per_s", rate_text},
     {"PROC", 4, 6, "/processes", whole, 'p', "processes"},
-    {"STATE", 8, 7, "/state", word},
+    {"STATE", 10, 7, "/state", word},
 };
 
 json value_at(const json& object, const char* pointer) {
@@ -92,11 +94,19 @@ std::string cut(std::string text, size_t width) {
   return text;
 }
 
+bool is_suspended(const json& vgpu) { return value_at(vgpu, "/state") == kSuspended; }
+
+// One that is suspended says so where all others say how busy they are: that column is always in view.
+std::string cell(const json& vgpu, const Column& column) {
+  if (column.pointer == kComputeUse && is_suspended(vgpu)) return kSuspended;
+  return column.text(value_at(vgpu, column.pointer));
+}
+
 std::string vgpu_line(const std::string& name, size_t name_width, int rank, const json* vgpu) {
   std::string text = fmt::format("{:<{}}", cut(name, name_width), name_width);
   for (const Column& column : kColumns) {
     if (!fits(column, rank)) continue;
-    text += fmt::format(" {:>{}}", vgpu ? column.text(value_at(*vgpu, column.pointer)) : column.title, column.width);
+    text += fmt::format(" {:>{}}", vgpu ? cell(*vgpu, column) : column.title, column.width);
   }
   return text;
 }
@@ -110,9 +120,11 @@ double sum(const json& vgpus, const char* pointer) {
 }
 
 std::string totals(const json& vgpus) {
-  return fmt::format("all: compute {:.1f} %, copy in {:.1f} %, copy out {:.1f} %, memory {}",
+  const auto suspended = std::count_if(vgpus.begin(), vgpus.end(), is_suspended);
+  return fmt::format("all: compute {:.1f} %, copy in {:.1f} %, copy out {:.1f} %, memory {}{}",
                      sum(vgpus, "/engines/compute/use_percent"), sum(vgpus, "/engines/copy_in/use_percent"),
-                     sum(vgpus, "/engines/copy_out/use_percent"), bytes(sum(vgpus, "/memory_used")));
+                     sum(vgpus, "/engines/copy_out/use_percent"), bytes(sum(vgpus, "/memory_used")),
+                     suspended ? fmt::format(", {} suspended", suspended) : "");
 }
 
 const Column* sorted_column(char key) {

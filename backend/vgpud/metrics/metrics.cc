@@ -192,6 +192,10 @@ void render_vgpus(const json& vgpus, Page* page) {
   for (const json& view : vgpus)
     page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}},
                  view.value("live", json()).is_object());
+  page->metric("bandsaw_vgpu_suspended", kGauge,
+               "1 if it is suspended: its programs wait, and its device is free of it.");
+  for (const json& view : vgpus)
+    page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}}, view.value("suspended", false));
   page->metric("bandsaw_vgpu_processes", kGauge, "Guest processes that use it.");
   for (const json& view : vgpus) {
     const json live = view.value("live", json());

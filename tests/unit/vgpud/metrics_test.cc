@@ -132,6 +132,15 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
             1u);
 }
 
+TEST(Metrics, SayWhatIsSuspended) {
+  json asleep = view_example("b");
+  asleep["suspended"] = true;
+  const Exposition page(render_metrics(status_example(), json::array({view_example("a"), asleep})));
+  ASSERT_EQ(page.error, "");
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_suspended{vgpu="a",gpu="cuda:0"})"), 0);
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_suspended{vgpu="b",gpu="cuda:0"})"), 1);
+}
+
 TEST(Metrics, SayWhatIsRunning) {
   const Exposition page(render_metrics(json::object(), json::array()));
   ASSERT_EQ(page.error, "");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/vgpuctl/top_table.h"
+
 namespace bandsaw::ctl {
 namespace {
 
@@ -69,11 +71,19 @@ TEST_F(TopViewTest, SaysTheMostOnEightyColumns) {
   ASSERT_EQ(lines.size(), 24u);
   EXPECT_EQ(lines[0].text, "cuda:0: NVIDIA H200, 60 virtual GPUs, band+ mrq");
   EXPECT_EQ(lines[1].text, "all: compute 1830.0 %, copy in 0.0 %, copy out 6000.0 %, memory 178.7 GiB");
-  EXPECT_EQ(lines[2].text, "NAME  COMPUTE% SHARE WAIT ms   IN%  OUT%     MEMORY MEM% LAUNCH/S PROC");
-  EXPECT_EQ(lines[3].text, "vm-1       1.0     2    0.10   0.0 100.0  100.0 MiB    1      100    1");
+  EXPECT_EQ(lines[2].text, "NAME   COMPUTE% SHARE WAIT ms   IN%  OUT%     MEMORY MEM% LAUNCH/S PROC");
+  EXPECT_EQ(lines[3].text, "vm-1        1.0     2    0.10   0.0 100.0  100.0 MiB    1      100    1");
   EXPECT_EQ(lines[2].style, Line::Style::kHeading);
   EXPECT_EQ(lines[23].style, Line::Style::kFooter);
   EXPECT_NE(lines[23].text.find("1-20 of 60"), std::string::npos);
+}
+
+TEST_F(TopViewTest, SaysWhoIsSuspended) {
+  all_["vgpus"][59]["state"] = kSuspended;  // vm-1
+  const auto lines = draw();
+  EXPECT_TRUE(draw(24, 100)[1].text.ends_with(", 1 suspended"));
+  EXPECT_TRUE(lines[3].text.starts_with("vm-1  suspended     2 ")) << lines[3].text;
+  EXPECT_EQ(lines[4].text.find("suspended"), std::string::npos);
 }
 
 TEST_F(TopViewTest, SaysMoreWhereThereIsRoom) {
@@ -82,7 +92,7 @@ TEST_F(TopViewTest, SaysMoreWhereThereIsRoom) {
     EXPECT_NE(heading.find(more), std::string::npos);
   all_["vgpus"][0]["name"] = "a-name-of-more-than-thirty-characters";
   EXPECT_NE(draw(24, 200)[3].text.find("a-name-of-more-than-thirty-characters "), std::string::npos);
-  EXPECT_TRUE(draw(24, 80)[3].text.starts_with("a-name-of-more~ ")) << draw(24, 80)[3].text;
+  EXPECT_TRUE(draw(24, 80)[3].text.starts_with("a-name-of-mor~ ")) << draw(24, 80)[3].text;
 }
 
 TEST_F(TopViewTest, NumbersInNamesAreNumbers) {

@@ -47,6 +47,14 @@ TEST(Rates, ACounterThatBeganAnewIsNotNegative) {
   EXPECT_TRUE(result["vgpus"][0]["engines"]["compute"]["wait_ms"].is_null());
 }
 
+TEST(Rates, WhoIsSuspendedSaysSo) {
+  json asleep = view(2000, 0, 0, 0, 0);
+  asleep["suspended"] = true;
+  const json result = rates(json::array(), json::array({asleep}));
+  EXPECT_EQ(result["vgpus"][0]["state"], "suspended");
+  EXPECT_TRUE(top_lines(json::object(), result).back().ends_with("suspended"));
+}
+
 TEST(Rates, WhoIsNewOrAwayHasNone) {
   json away = view(2000, 0, 0, 0, 0);
   away["live"] = json();
