@@ -93,6 +93,11 @@ bool admits(const Owner& owner, const Peer& peer, uid_t own) {
   return false;
 }
 
+std::optional<gid_t> find_group(const std::string& name) {
+  const ::group* const found = name.empty() ? nullptr : ::getgrnam(name.c_str());
+  return found ? std::optional(found->gr_gid) : std::nullopt;
+}
+
 Status give_socket(const std::string& path, const Owner& owner, const SocketAccess& otherwise) {
   constexpr unsigned kOwnerOnly = 0600, kGroupToo = 0660;
   uid_t uid = ::geteuid();
@@ -100,8 +105,7 @@ Status give_socket(const std::string& path, const Owner& owner, const SocketAcce
   unsigned mode = kOwnerOnly;
   if (owner.kind == Owner::Kind::kAnybody) {
     mode = otherwise.mode;
-    if (const ::group* group = otherwise.group.empty() ? nullptr : ::getgrnam(otherwise.group.c_str()))
-      gid = group->gr_gid;
+    gid = otherwise.group.value_or(gid);
   } else if (owner.kind == Owner::Kind::kUser) {
     uid = owner.id;
   } else if (owner.kind == Owner::Kind::kGroup) {

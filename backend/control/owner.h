@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,11 @@ bool admits(const Owner& owner, const Peer& peer, uid_t own);
 // Permissions of a socket that belongs to nobody in particular.
 struct SocketAccess {
   unsigned mode = 0660;
-  std::string group;  // empty, or not on this host: the process's own
+  std::optional<gid_t> group{};  // none: the process's own
 };
+
+// The number of a group of this host; none if there is no such group. May wait, as find_owner() does.
+std::optional<gid_t> find_group(const std::string& name);
 
 // Lets the owner open the socket's file, and nobody else; for anybody, whom `otherwise` says. The file's folder is not
 // the tenant's. EPERM: another user than one's own, and the process is not root.

@@ -1,16 +1,30 @@
 // bandsaw-session: serves one virtual GPU. vgpud starts it when the virtual GPU is created (or when vgpud itself
 // starts) and it lives until the virtual GPU is destroyed; vgpud may come and go meanwhile.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include "backend/control/paths.h"
 #include "backend/session/session.h"
 #include "memory/base/log.h"
+#include "memory/base/unique_fd.h"
+
+namespace {
+
+void tell_ready(int descriptor) {
+  const bandsaw::UniqueFd ready(descriptor);
+  if (ready && ::write(ready.get(), "1", 1) < 0) bandsaw::log::debug("nobody waits for this session");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
   std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced", limits, owner = "anybody",
               vm_owner = "anybody";
+  int ready = -1;
+  int64_t direct_group = -1, vm_group = -1;
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--index", config.index, "its number on this host: gives its PCI bus id");
@@ -26,18 +40,21 @@ int main(int argc, char** argv) {
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
   app.add_option("--runner", config.runner, "path of the runner; empty: beside this program");
   app.add_option("--warm", config.warm, "runners kept ready ahead")->check(CLI::Range(0, 64));
+  app.add_option("--ready", ready, "descriptor that is written to, and closed, once vgpud can reach the session");
   app.add_option("--uid", config.sandbox.uid, "user to become when started as root");
   app.add_option("--gid", config.sandbox.gid, "group to become when started as root");
   app.add_option("--limits", limits, "what its programs may hold: contexts=1024 streams=65536 and so on");
   app.add_option("--owner", owner, "whose direct.sock is: anybody, user:NUMBER, group:NUMBER, nobody");
   app.add_option("--vm-owner", vm_owner, "whose vfio.sock is");
   app.add_option("--direct-mode", direct_mode, "permissions of direct.sock, octal");
-  app.add_option("--direct-group", config.direct_access.group, "group of direct.sock");
+  app.add_option("--direct-group", direct_group, "number of the group of direct.sock; -1: the session's own");
   app.add_option("--vm-mode", vm_mode, "permissions of vfio.sock, octal");
-  app.add_option("--vm-group", config.vm_access.group, "group of vfio.sock");
+  app.add_option("--vm-group", vm_group, "number of the group of vfio.sock; as above");
   CLI11_PARSE(app, argc, argv);
   config.direct_access.mode = static_cast<unsigned>(std::strtoul(direct_mode.c_str(), nullptr, 8)) & 0777;
   config.vm_access.mode = static_cast<unsigned>(std::strtoul(vm_mode.c_str(), nullptr, 8)) & 0777;
+  if (direct_group >= 0) config.direct_access.group = static_cast<gid_t>(direct_group);
+  if (vm_group >= 0) config.vm_access.group = static_cast<gid_t>(vm_group);
 
   bandsaw::start_log(("session " + config.name).c_str());
   if (!bandsaw::valid_name(config.name)) {
@@ -75,6 +92,7 @@ int main(int argc, char** argv) {
     bandsaw::log::error("{}", session.status().message());
     return 1;
   }
+  tell_ready(ready);
   session.value()->run();
   return 0;
 }

@@ -16,6 +16,8 @@ constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{10000};
 constexpr std::chrono::seconds kWaiterTimeout{30};
 constexpr long kTickMs = 100;
+// The first warm runner waits this long: vgpud's first questions, and those of who has the virtual GPU made, go before.
+constexpr long kFirstWarmMs = 50;
 
 }  // namespace
 
@@ -36,7 +38,7 @@ RunnerPool::~RunnerPool() {
   }
 }
 
-void RunnerPool::start() { keep_warm(); }
+void RunnerPool::start() { later(kFirstWarmMs); }
 
 unsigned RunnerPool::warm() const {
   return static_cast<unsigned>(std::count_if(
@@ -196,7 +198,7 @@ void RunnerPool::keep_warm() {
   if (held_) return;
   const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed; };
   const auto starting = [&idle](const Entry& e) { return idle(e) && !e.runner->ready(); };
-  const size_t wanted = target_ + waiters_.size();
+  const size_t wanted = (warming_ ? target_ : 0) + waiters_.size();
   bool pause = false;
   while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
          std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
@@ -208,6 +210,7 @@ void RunnerPool::keep_warm() {
 }
 
 void RunnerPool::tick() {
+  warming_ = true;
   kill_due();
   refuse_waiters(
       Status::error(ETIMEDOUT, "no runner was ready in time{}{}", last_failure_.empty() ? "" : ": ", last_failure_),

@@ -25,6 +25,7 @@ class RunnerPool : public RunnerSource {
   ~RunnerPool() override;
   RunnerPool(const RunnerPool&) = delete;
 
+  // Keeps some warm, soon.
   void start();
   // How runners are started from now on; warm ones that were started otherwise are replaced. Those that serve a process
   // stay as they are.
@@ -90,7 +91,7 @@ class RunnerPool : public RunnerSource {
   std::vector<std::string> environment_;  // the program's, before launch_config_ is applied
   RunnerLaunchConfig launch_config_;
   unsigned target_;
-  bool held_ = false;
+  bool held_ = false, warming_ = false;
   ExchangeService exchange_;
   SegmentService* segments_ = nullptr;
   std::optional<vgpu_device_info> device_info_;

@@ -27,7 +27,7 @@ constexpr uint32_t kVmProcessesMax = kUsageSlots;
 // What a process's context takes of a GPU's memory; and programs that may wait with a runner and without having asked
 // for one, whose runner has made it ahead.
 constexpr uint64_t kContextBytes = 520ull << 20, kWithoutContext = 2;
-constexpr std::chrono::milliseconds kStopDelay{50};  // long enough for the answer to leave
+constexpr std::chrono::milliseconds kStopDelay{5};  // long enough for the answer to leave
 
 Result<UniqueFd> listen_for(const std::string& path, int type, const Owner& owner, const SocketAccess& access) {
   auto socket = listen_unix(path, type, 0);

@@ -39,7 +39,7 @@ struct Config {
   std::vector<PhysicalDevice> devices = std::vector<PhysicalDevice>(1);
   bool all_gpus = false;  // devices = "all": those that are found when vgpud starts, instead of `devices`
   std::string session_program, runner_program;  // empty: beside vgpud
-  std::string log_program;  // vgpud itself, which writes sessions' logs; empty: they have the file, without bounds
+  std::string log_program;  // beside the session's; it writes their logs. Empty: they have the file, without bounds
   unsigned warm_runners = 1;
   // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default
   // lies in a range that neither distributions nor systemd give out.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "memory/base/eventfd.h"
-#include "memory/base/log.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 
@@ -56,7 +56,7 @@ void GpuWatch::suspect(const std::string& device, const std::string& why) {
     const PhysicalDevice& known = watched.gpu->device;
     if (known.name != device || !known.lost.empty() || watched.asking.joinable()) continue;
     if (Clock::now() < watched.not_before) return;
-    log::warn("device '{}' is asked whether it can be used: {}", device, why);
+    log::warn(log::About{.device = device}, "device '{}' is asked whether it can be used: {}", device, why);
     ask(&watched);
   }
 }
@@ -112,17 +112,18 @@ void GpuWatch::answered(Watched* watched, const Answer& answer) {
     ask_later(watched);
     if (was_lost) return;
     watch_errors(watched);
-    log::error("device '{}' is lost, and the programs of its virtual GPUs end: {}", device.name, device.lost);
+    log::error(log::About{.device = device.name}, "device '{}' is lost, and the programs of its virtual GPUs end: {}",
+               device.name, device.lost);
     return changed_(device.name);
   }
   if (was_lost) {
     device = answer.device;
     watched->pause = kPause;
     watch_errors(watched);
-    log::info("device '{}' ({}) can be used again", device.name, device.model);
+    log::info(log::About{.device = device.name}, "device '{}' ({}) can be used again", device.name, device.model);
     return changed_(device.name);
   }
-  log::info("device '{}' answers: what is wrong is not the device", device.name);
+  log::info(log::About{.device = device.name}, "device '{}' answers: what is wrong is not the device", device.name);
   watched->not_before = Clock::now() + watched->pause;
   watched->pause = std::min(kLongestPause, watched->pause * 2);
 }

@@ -36,10 +36,12 @@ Owner vm_owner_of(const VgpuSpec& spec, const Config& config) {
 
 SocketAccess direct_access(const VgpuSpec& spec, const Config& config) {
   return {.mode = octal(spec.direct_mode.empty() ? config.direct_mode : spec.direct_mode),
-          .group = spec.direct_group.empty() ? config.direct_group : spec.direct_group};
+          .group = find_group(spec.direct_group.empty() ? config.direct_group : spec.direct_group)};
 }
 
-SocketAccess vm_access(const Config& config) { return {.mode = octal(config.vm_mode), .group = config.vm_group}; }
+SocketAccess vm_access(const Config& config) {
+  return {.mode = octal(config.vm_mode), .group = find_group(config.vm_group)};
+}
 
 Status check_owner(const VgpuSpec& spec) {
   if (spec.owner.empty()) return {};

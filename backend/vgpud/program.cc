@@ -20,7 +20,6 @@
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/daemon.h"
 #include "backend/vgpud/probe.h"
-#include "backend/vgpud/sessions/log_writer.h"
 #include "memory/base/log.h"
 #include "memory/base/version.h"
 
@@ -92,7 +91,6 @@ int write_manuals(const CLI::App& app, const std::string& folder) {
 }  // namespace
 
 int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
-  if (argc == 2 && argv[1] == std::string_view(bandsaw::kWriteLog)) return bandsaw::run_log_writer();
   std::string path;
   std::string manual;
   bool stop = false, print_routes = false, release_cgroups = false, print_config = false;
@@ -133,16 +131,20 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     return 2;
   }
   if (stop) return stop_sessions(config.value());
-  config.value().log_program = "/proc/self/exe";
   if (config.value().session_program.empty()) {
     config.value().session_program = bandsaw::find_program("bandsaw-session", "session");
   }
   if (config.value().runner_program.empty()) {
     config.value().runner_program = bandsaw::find_runner();
   }
+  config.value().log_program = bandsaw::find_program("bandsaw-log", "session");
   if (config.value().session_program.empty()) {
     bandsaw::log::error(
         "bandsaw-session is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration");
+    return 1;
+  }
+  if (config.value().log_program.empty()) {
+    bandsaw::log::error("bandsaw-log, which writes the logs of sessions, is not beside vgpud; set BANDSAW_LIBEXEC");
     return 1;
   }
   if (config.value().runner_program.empty()) {

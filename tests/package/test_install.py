@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -91,6 +92,22 @@ def test_sessions_are_nobody_and_vgpud_is_hardened(booted: BootedRoot):
     assert users and "0" not in users
     exposure = booted.shell("systemd-analyze security vgpud | tail -1")
     assert float(found(r"([\d.]+) [A-Z]+", exposure)) < 5
+
+
+def test_the_unit_may_start_anew_a_hundred_times_in_a_minute(booted: BootedRoot):
+    session, begin = booted.shell("pgrep -x bandsaw-session"), time.monotonic()
+    booted.shell("for i in $(seq 100); do systemctl restart vgpud || exit 1; done")
+    assert time.monotonic() - begin < 60
+    booted.shell("for i in $(seq 100); do vgpuctl status >/dev/null 2>&1 && exit 0; sleep 0.1; done; vgpuctl status")
+    assert booted.shell("pgrep -x bandsaw-session") == session
+    assert booted.shell("systemctl show --value -p Result vgpud").strip() == "success"
+
+
+def test_the_journal_has_fields(booted: BootedRoot):
+    booted.shell("journalctl --sync; vgpuctl set web0 --compute 50")
+    entries = [json.loads(line) for line in booted.shell("journalctl -u vgpud VGPU=web0 -o json").splitlines()]
+    assert any(one["MESSAGE"].startswith("web0: ") and one["DEVICE"] == "soft:0" for one in entries), entries
+    assert any(one["MESSAGE"].startswith("audit: ") and one["PRIORITY"] == "6" for one in entries), entries
 
 
 def newer(packages: pathlib.Path, folder: pathlib.Path) -> None:

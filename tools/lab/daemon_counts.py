@@ -50,7 +50,7 @@ def log_writers(run: pathlib.Path) -> list[int]:
     """Those that write its sessions' logs: nobody's children."""
     found = []
     for pid in _parents():
-        if command_of(pid)[:1] == ["vgpud-log"]:
+        if pathlib.Path((command_of(pid) or [""])[0]).name == "bandsaw-log":
             try:
                 if str((PROC / str(pid) / "fd/3").readlink()).startswith(f"{run}/"):
                     found.append(pid)

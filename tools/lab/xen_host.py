@@ -19,6 +19,7 @@ MODULES = ["xen-privcmd", "xenfs", "xen-evtchn", "xen-gntdev", "virtio_ring", "v
            "virtio_pci_legacy_dev", "virtio_pci", "virtio_console"]
 PROGRAMS = {"backend/vgpud/vgpud": "usr/bin", "tools/vgpuctl/vgpuctl": "usr/bin",
             "backend/session/bandsaw-session": "usr/libexec/bandsaw",
+            "backend/session/bandsaw-log": "usr/libexec/bandsaw",
             "backend/runner/bandsaw-runner": "usr/libexec/bandsaw"}
 XEN_BIN = "usr/lib/xen-4.20/bin"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -11,7 +11,7 @@
 #include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/shares.h"
 #include "memory/base/json.h"
-#include "memory/base/log.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 
@@ -139,10 +139,11 @@ HttpServer::Answer Api::audited(const HttpRequest& request, const VgpuSpec& befo
     const std::optional<VgpuSpec> spec = registry_->find(name);
     return spec ? json_text(to_json(*spec)) : std::string("nothing");
   };
-  return [what, state, from = state(), answer = std::move(answer)](const HttpAnswer& given) {
+  const std::string vgpu = segment ? "" : name;
+  return [what, vgpu, state, from = state(), answer = std::move(answer)](const HttpAnswer& given) {
     const std::string to = state();
     const std::string change = from == to ? "nothing changed" : fmt::format("from {}, to {}", from, to);
-    log::info("audit: {}: {}, {}", what, given.code, change);
+    log::info(log::About{.vgpu = vgpu, .begins = false}, "audit: {}: {}, {}", what, given.code, change);
     answer(given);
   };
 }

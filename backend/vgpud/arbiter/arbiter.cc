@@ -25,7 +25,7 @@
 #include "backend/vgpud/arbiter/gate_message.h"
 #include "memory/base/clock.h"
 #include "memory/base/eventfd.h"
-#include "memory/base/log.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 namespace {
@@ -46,6 +46,8 @@ struct EventTag {
 
 // More descriptors of one session than this do not wait to be closed.
 constexpr size_t kReleasingMax = 1024;
+// Nothing is waited for: events wake it, and after this long it looks by itself.
+constexpr Time kLongestSleep = 30 * sched::kSecond;
 
 class ArbiterThread final : public Arbiter {
  public:
@@ -219,7 +221,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   auto gates = GateMemory::receive(session.socket.get(), &refused);
   if (!refused.empty()) setter_.close(std::move(refused));
   if (!gates.ok()) {
-    log::error("{}: no gates, so its shares do not hold: {}", session.vgpu, gates.status().message());
+    log::error(log::About{session.vgpu}, "no gates, so its shares do not hold: {}", gates.status().message());
     return disconnect(std::string(session.vgpu));
   }
   session.gates = std::move(gates.value());
@@ -250,18 +252,18 @@ void ArbiterThread::on_packet(uint32_t number, Time now) {
   if (!length.ok() && length.status().code() == EAGAIN) return;
   const bool lost = !length.ok() && length.status().code() != EMSGSIZE;
   if (lost || (length.ok() && length.value() == 0)) {
-    log::info("{}: the session has left the arbiter", session.vgpu);
+    log::info(log::About{session.vgpu}, "the session has left the arbiter");
     return disconnect(std::string(session.vgpu));
   }
   if (setter_.releasing() > kReleasingMax) {
-    log::error("{}: the session hands over more descriptors than can be closed; without it", session.vgpu);
+    log::error(log::About{session.vgpu}, "the session hands over more descriptors than can be closed; without it");
     return disconnect(std::string(session.vgpu));
   }
   Status status = length.status();
   if (status.ok()) status = take_packet(number, std::span(buffer).first(length.value()), fds, now);
   if (!fds.empty()) setter_.close(std::move(fds));
   if (!status.ok() && !std::exchange(session.scolded, true))
-    log::warn("{}: its session has sent what is no use: {}", session.vgpu, status.message());
+    log::warn(log::About{session.vgpu}, "its session has sent what is no use: {}", status.message());
 }
 
 // What is of use is taken out of `fds`.
@@ -312,14 +314,14 @@ void ArbiterThread::carry_out_orders() {
 
 // Its session ends it. A session that does not is asked again.
 void ArbiterThread::end_runner(const RunnerEnd& end) {
-  log::warn("{}: the program in slot {} {}: it is ended", end.vgpu, end.slot,
+  log::warn(log::About{end.vgpu}, "the program in slot {} {}: it is ended", end.slot,
             end.reason == RunnerEndReason::kDeadline ? "has had a kernel on the GPU for longer than its deadline"
                                                      : "sets its time slices by itself, again and again");
   const RunnerEndOrder order{end.reason, end.slot, end.since};
   for (const auto& [number, session] : sessions_) {
     if (session.vgpu != end.vgpu) continue;
     const Status status = send_packet(session.socket.get(), std::as_bytes(std::span(&order, 1)), {}, {});
-    if (!status.ok()) log::warn("{}: its session does not take orders: {}", end.vgpu, status.message());
+    if (!status.ok()) log::warn(log::About{end.vgpu}, "its session does not take orders: {}", status.message());
   }
 }
 
@@ -329,7 +331,7 @@ void ArbiterThread::time_slice_failed(const TimeSliceOrder& order, const TimeSli
   std::lock_guard lock(mutex_);
   if (channel_groups_of(order) != target) return;
   if (failed_.insert(order.vgpu).second)
-    log::warn("{}: the hardware's time slices cannot be set: {}", order.vgpu, why.message());
+    log::warn(log::About{order.vgpu}, "the hardware's time slices cannot be set: {}", why.message());
   core_.time_slice_failed(order.vgpu, order.slot, why, monotonic_ns());
   poke();
 }
@@ -340,7 +342,7 @@ void ArbiterThread::time_slice_changed(const TimeSliceOrder& order, const TimeSl
   std::lock_guard lock(mutex_);
   if (channel_groups_of(order) != target) return;
   if (core_.time_slice_changed(order.vgpu, order.slot, monotonic_ns())) {
-    log::warn("{}: the program in slot {} has set its time slices to {} us; they are {} us again", order.vgpu,
+    log::warn(log::About{order.vgpu}, "the program in slot {} has set its time slices to {} us; they are {} us again",
               order.slot, had_us, order.microseconds);
   }
   poke();
@@ -354,7 +356,7 @@ void ArbiterThread::run() {
   Time next = 0;
   while (!stop_) {
     epoll_event events[64];
-    const Time wait = next == ArbiterCore::kNever ? sched::kSecond : std::max<Time>(0, next - monotonic_ns());
+    const Time wait = next == ArbiterCore::kNever ? kLongestSleep : std::max<Time>(0, next - monotonic_ns());
     const timespec timeout{wait / sched::kSecond, wait % sched::kSecond};
     const int count = ::epoll_pwait2(poll_.get(), events, 64, &timeout, nullptr);
     std::lock_guard lock(mutex_);

@@ -40,10 +40,8 @@ SessionManager::SessionManager(event_base* base, const Config& config, const Gpu
   open_cgroups();
   make_daemons();
   health_timer_.reset(event_new(
-      base_, -1, EV_PERSIST,
+      base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* self) { static_cast<SessionManager*>(self)->check_health(); }, this));
-  const timeval interval{0, kHealthIntervalUs};
-  event_add(health_timer_.get(), &interval);
 }
 
 SessionManager::~SessionManager() = default;
@@ -82,12 +80,19 @@ MpsDaemon* SessionManager::mps_of(const std::string& device) const {
   return found == mps_.end() ? nullptr : found->second.get();
 }
 
+void SessionManager::look_soon() {
+  if (event_pending(health_timer_.get(), EV_TIMEOUT, nullptr)) return;
+  const timeval interval{0, kHealthIntervalUs};
+  event_add(health_timer_.get(), &interval);
+}
+
+// While nobody has news, and nobody is a client of an MPS daemon, vgpud sleeps.
 void SessionManager::check_health() {
   const bool all = ++health_ticks_ % kSlowTicks == 0;
-  if (!all && mps_.empty()) return;
   for (const auto& [name, supervisor] : supervisors_) {
-    if (!supervisor->running()) continue;
+    if (!supervisor->running()) continue;  // says so once it runs
     const bool client = supervisor->spec().sharing == Sharing::kMps && mps_of(supervisor->spec().device);
+    if (client || supervisor->has_news()) look_soon();
     if (!client && !(all && supervisor->take_news())) continue;
     supervisor->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {
       take_health(vgpu, reply.ok() ? reply.value() : nlohmann::json{{"silent", true}});
@@ -99,7 +104,10 @@ void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& 
   const auto found = supervisors_.find(vgpu);
   if (found == supervisors_.end()) return;
   const auto failing = health.value("failing", std::string());
-  if (!failing.empty() || health.contains("silent")) found->second->more_news();  // until all is well again
+  if (!failing.empty() || health.contains("silent")) {  // until all is well again
+    found->second->more_news();
+    look_soon();
+  }
   const std::string device = found->second->spec().device;
   // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
   const auto mps = health.value("mps", std::string());
@@ -168,8 +176,9 @@ std::string SessionManager::mps_error(const std::string& device) const {
 }
 
 void SessionManager::add(const VgpuSpec& spec, Ready ready) {
-  auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, *gpus_.of(spec), cgroups_.get(),
-                                                        [this](const VgpuSpec& now) { return sharing_config(now); });
+  auto supervisor = std::make_shared<SessionSupervisor>(
+      base_, config_, spec, *gpus_.of(spec), cgroups_.get(),
+      [this](const VgpuSpec& now) { return sharing_config(now); }, [this] { look_soon(); });
   supervisors_[spec.name] = supervisor;
   const bool usable = gpus_.of(spec)->device.lost.empty();
   if (MpsDaemon* daemon = mps_of(spec.device); daemon && usable && spec.sharing == Sharing::kMps) daemon->want(true);

@@ -97,6 +97,7 @@ class SessionManager {
   MpsDaemon* mps_of(const std::string& device) const;  // null: it has no contexts that MPS could join
   void make_daemons();
   void open_cgroups();
+  void look_soon();
   void check_health();
   void take_health(const std::string& vgpu, const nlohmann::json& health);
 

@@ -17,14 +17,14 @@
 #include "backend/vgpud/owners.h"
 #include "backend/vgpud/sessions/log_writer.h"
 #include "backend/vgpud/sessions/session_reply.h"
-#include "memory/base/log.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 namespace {
 
 using std::chrono::steady_clock;
 constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionStable{10}, kAnswerTimeout{3};
-constexpr long kPollMs = 10, kFirstPauseMs = 200, kLongestPauseMs = 10000;
+constexpr long kPollMs = 100, kFirstPauseMs = 200, kLongestPauseMs = 10000;
 constexpr int kStandardDescriptors = 3;
 
 uint32_t soft_sms(const Gpu& gpu) { return gpu.device.kind == "soft" ? gpu.device.sms : 0; }
@@ -36,16 +36,23 @@ Status refusal(const nlohmann::json& reply) {
   return Status::error(EBUSY, "{}", why.empty() ? "its session refuses, and gives no reason" : why);
 }
 
+log::About about(const VgpuSpec& spec) { return {spec.name, spec.device}; }
+
+// Sessions are told numbers: who asks for a name loads what knows names, and waits for it.
+std::string group_text(const SocketAccess& access) { return access.group ? std::to_string(*access.group) : "-1"; }
+
 }  // namespace
 
 SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
-                                     const CgroupTree* cgroups, SharingConfigOf sharing_config_of)
+                                     const CgroupTree* cgroups, SharingConfigOf sharing_config_of,
+                                     std::function<void()> on_news)
     : base_(base),
       config_(config),
       gpu_(&gpu),
       cgroups_(cgroups),
       spec_(spec),
-      sharing_config_of_(std::move(sharing_config_of)) {
+      sharing_config_of_(std::move(sharing_config_of)),
+      on_news_(std::move(on_news)) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->tick(); },
       this));
@@ -70,12 +77,12 @@ void SessionSupervisor::became(const Status& status) {
 void SessionSupervisor::adopt_or_spawn() {
   state_ = State::kStarting;
   if (connect()) {
-    log::info("{}: the session (pid {}) has lived on", spec_.name, pid_);
-    if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
+    log::info(about(spec_), "the session (pid {}) has lived on", pid_);
+    if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
     return;
   }
   if (Status status = spawn(); !status.ok()) {
-    log::error("{}: {}", spec_.name, status.message());
+    log::error(about(spec_), "{}", status.message());
     pause();
     became(status);
     return;
@@ -126,11 +133,11 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      "--direct-mode",
                                      spec_.direct_mode.empty() ? config_.direct_mode : spec_.direct_mode,
                                      "--direct-group",
-                                     spec_.direct_group.empty() ? config_.direct_group : spec_.direct_group,
+                                     group_text(direct_access(spec_, config_)),
                                      "--vm-mode",
                                      config_.vm_mode,
                                      "--vm-group",
-                                     config_.vm_group};
+                                     group_text(vm_access(config_))};
   return result;
 }
 
@@ -150,13 +157,32 @@ Status SessionSupervisor::spawn() {
   }
   const auto log = start_log_writer(config_.log_program, folder + "/session.log");
   if (!log.ok()) return log.status();
-  const auto texts = arguments();
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
+  ready_.reset(ends[0]);
+  const UniqueFd tells_ready(ends[1]);
+  auto texts = arguments();
+  texts.insert(texts.end(), {"--ready", std::to_string(tells_ready.get())});
   const pid_t pid = ::fork();
   if (pid < 0) return Status::system("cannot fork a session");
-  if (pid == 0) child(texts, log.value().get(), entrance.get());
-  log::info("{}: started a session (pid {})", spec_.name, pid);
+  if (pid == 0) child(texts, log.value().get(), tells_ready.get(), entrance.get());
+  log::info(about(spec_), "started a session (pid {})", pid);
+  await_ready();
   watch(pid);
   return {};
+}
+
+// It says so by itself, or ends; who looks in between does so to be sure.
+void SessionSupervisor::await_ready() {
+  ready_event_.reset(event_new(
+      base_, ready_.get(), EV_READ,
+      [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->tick(); }, this));
+  event_add(ready_event_.get(), nullptr);
+}
+
+void SessionSupervisor::forget_ready() {
+  ready_event_.reset();
+  ready_.reset();
 }
 
 Status SessionSupervisor::bound() const {
@@ -166,7 +192,7 @@ Status SessionSupervisor::bound() const {
                                     .cpu_weight = config_.cgroup.cpu_weight});
 }
 
-void SessionSupervisor::child(const std::vector<std::string>& texts, int log, int cgroup) const {
+void SessionSupervisor::child(const std::vector<std::string>& texts, int log, int ready, int cgroup) const {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
@@ -183,6 +209,7 @@ void SessionSupervisor::child(const std::vector<std::string>& texts, int log, in
   ::dup2(null, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
   ::close_range(kStandardDescriptors, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::fcntl(ready, F_SETFD, 0);
   ::execv(pointers[0], pointers.data());
   ::_exit(126);
 }
@@ -206,10 +233,15 @@ bool SessionSupervisor::connect() {
   });
   notices_ = false;
   news_ = used_ = true;
-  link_->on_notice([this] { news_ = used_ = true; });
+  link_->on_notice([this] {
+    news_ = used_ = true;
+    on_news_();
+  });
   if (pid_ == 0) watch(link_->peer_pid());
   if (pid_ == 0) return false;
+  forget_ready();
   state_ = State::kRunning;
+  on_news_();
   // A session that was found has the memory share of its start, which may have changed since. Its answer also says
   // that all its sockets are there.
   ask(set_request(), [this](const Result<nlohmann::json>& reply) {
@@ -234,14 +266,14 @@ void SessionSupervisor::ask(const nlohmann::json& object, SessionManager::Answer
 // A session that says what none says has been taken over, or is broken: its tenant gets another.
 void SessionSupervisor::distrust(const Status& why) {
   if (state_ == State::kGone || !pidfd_) return;
-  log::error("{}: the session's answer is no use: {}; it is ended", spec_.name, why.message());
+  log::error(about(spec_), "the session's answer is no use: {}; it is ended", why.message());
   ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
 void SessionSupervisor::connect_gates() {
   auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET | SOCK_NONBLOCK);
   if (socket.ok()) return gpu_->arbiter->connect(spec_.name, std::move(socket.value()));
-  log::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
+  log::error(about(spec_), "its shares do not hold: {}", socket.status().message());
 }
 
 void SessionSupervisor::tick() {
@@ -250,13 +282,13 @@ void SessionSupervisor::tick() {
     case State::kStarting:
       if (connect()) return;
       if (steady_clock::now() < deadline_) return wait(kPollMs);
-      log::error("{}: the session does not answer; killing it", spec_.name);
+      log::error(about(spec_), "the session does not answer; killing it");
       ::kill(pid_, SIGKILL);
       return;
     case State::kWaiting:
       return adopt_or_spawn();
     case State::kStopping:
-      log::warn("{}: the session does not end; killing it", spec_.name);
+      log::warn(about(spec_), "the session does not end; killing it");
       if (pid_ > 0) ::kill(pid_, SIGKILL);
       return;
     default:
@@ -273,15 +305,16 @@ void SessionSupervisor::died() {
                               : fmt::format("exited with status {}", WEXITSTATUS(status));
   }
   pid_ = 0;
+  forget_ready();
   exit_event_.reset();
   pidfd_.reset();
   if (link_) link_->close();  // who waits for an answer gets none
   link_.reset();
   if (state_ == State::kStopping) {
-    log::info("{}: the session {}", spec_.name, how);
+    log::info(about(spec_), "the session {}", how);
     return clean_up();
   }
-  log::error("{}: the session {}; its log is {}/session.log", spec_.name, how, vgpu_directory(config_.run, spec_.name));
+  log::error(about(spec_), "the session {}; its log is {}/session.log", how, vgpu_directory(config_.run, spec_.name));
   if (steady_clock::now() - since_ > kSessionStable) failures_ = 0;
   pause();
   became(Status::error(EIO, "the session of '{}' {}; see {}/session.log", spec_.name, how,
@@ -300,6 +333,7 @@ void SessionSupervisor::stop(bool forget, std::function<void()> gone) {
   forget_ = forget_ || forget;
   if (state_ == State::kStopping) return;
   state_ = State::kStopping;
+  forget_ready();
   became(Status::error(ECANCELED, "'{}' is being ended", spec_.name));
   if (pid_ == 0) return clean_up();
   if (link_) {
@@ -342,7 +376,7 @@ void SessionSupervisor::give_sockets() const {
   for (const Status& status :
        {give_socket(direct_socket(config_.run, spec_.name), owner_of(spec_), direct_access(spec_, config_)),
         give_socket(vfio_socket(config_.run, spec_.name), vm_owner_of(spec_, config_), vm_access(config_))}) {
-    if (!status.ok() && status.code() != ENOENT) log::error("{}: {}", spec_.name, status.message());
+    if (!status.ok() && status.code() != ENOENT) log::error(about(spec_), "{}", status.message());
   }
 }
 
@@ -350,7 +384,8 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
   const bool moved = spec.owner != spec_.owner || spec.domain != spec_.domain;
   spec_ = spec;
   if (moved) give_sockets();
-  if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
+  if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
+  on_news_();
   tell();
 }
 
@@ -358,7 +393,7 @@ void SessionSupervisor::move(const VgpuSpec& spec, const Gpu& gpu, SessionManage
   spec_ = spec;
   gpu_ = &gpu;
   pausing_ = false;
-  if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
+  if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
   request(set_request(), [self = shared_from_this(), moved = std::move(moved)](const Result<nlohmann::json>& reply) {
     // One that is not there starts with its new device.
     Status status = reply.ok() ? refusal(reply.value()) : Status();

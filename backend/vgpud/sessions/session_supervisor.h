@@ -17,9 +17,10 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
  public:
   // What the session is told beside its shares.
   using SharingConfigOf = std::function<nlohmann::json(const VgpuSpec& spec)>;
-  // `gpu`, that of the spec, and `cgroups` outlive this; `cgroups` null: there are none.
+  // `gpu`, that of the spec, and `cgroups` outlive this; `cgroups` null: there are none. `on_news` is called when
+  // has_news() has become true, or the spec has changed.
   SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
-                    const CgroupTree* cgroups, SharingConfigOf sharing_config_of);
+                    const CgroupTree* cgroups, SharingConfigOf sharing_config_of, std::function<void()> on_news);
   ~SessionSupervisor();
 
   void start(SessionManager::Ready ready);
@@ -38,6 +39,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   // Whether it is to be asked how its runners are: true once after it said that something is new or more_news(), and
   // always if it is of a version that does not say so.
   bool take_news();
+  bool has_news() const { return news_ || !notices_; }
   void more_news() { news_ = true; }
   // Whether programs may have used it since quiet() was called.
   bool used() const { return used_ || !notices_; }
@@ -50,11 +52,13 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
 
   void adopt_or_spawn();
   Status spawn();
+  void await_ready();
+  void forget_ready();
   // Sockets of this virtual GPU whose owner has changed.
   void give_sockets() const;
   // The bounds of what it takes of the host, where there are cgroups.
   Status bound() const;
-  void child(const std::vector<std::string>& arguments, int log, int cgroup) const;
+  void child(const std::vector<std::string>& arguments, int log, int ready, int cgroup) const;
   std::vector<std::string> arguments() const;
   bool connect();
   void connect_gates();
@@ -75,10 +79,12 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   const CgroupTree* const cgroups_;
   VgpuSpec spec_;
   const SharingConfigOf sharing_config_of_;
+  const std::function<void()> on_news_;
   State state_ = State::kStarting;
   int pid_ = 0;
   UniqueFd pidfd_;
-  EventPtr exit_event_, timer_;
+  UniqueFd ready_;  // readable once a session that was started can be reached
+  EventPtr exit_event_, timer_, ready_event_;
   std::unique_ptr<JsonClient> link_;
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;

@@ -72,7 +72,7 @@ TEST(Owner, AloneOpensTheSocket) {
   const auto socket = listen_unix(path, SOCK_STREAM, 0);
   struct stat now{};
   const auto check = [&](const Owner& owner, uid_t uid, gid_t gid, unsigned mode) {
-    ASSERT_TRUE(give_socket(path, owner, {.mode = 0666, .group = "daemon"}).ok());
+    ASSERT_TRUE(give_socket(path, owner, {.mode = 0666, .group = find_group("daemon")}).ok());
     ASSERT_EQ(::stat(path.c_str(), &now), 0);
     EXPECT_EQ(now.st_uid, uid);
     EXPECT_EQ(now.st_gid, gid);

@@ -15,6 +15,7 @@ import pytest
 from lab.paths import BUILD
 
 VGPUD, SESSION = BUILD / "backend/vgpud/vgpud", BUILD / "backend/session/bandsaw-session"
+LOG = BUILD / "backend/session/bandsaw-log"
 VGPUCTL, RUNNER = BUILD / "tools/vgpuctl/vgpuctl", BUILD / "tests/unit/session/fake_runner"
 
 
@@ -65,6 +66,7 @@ class DaemonCase:
         libexec = self.folder / "libexec"
         libexec.mkdir()
         os.symlink(SESSION, libexec / "bandsaw-session")
+        os.symlink(LOG, libexec / "bandsaw-log")
         os.symlink(RUNNER, libexec / "bandsaw-runner")
         self.config = self.folder / "vgpud.toml"
         self.config.write_text('[device]\nmemory = "16G"\n')

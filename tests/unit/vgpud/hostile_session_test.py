@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from daemon_case import VGPUCTL, VGPUD, DaemonCase, until
+from daemon_case import LOG, VGPUCTL, DaemonCase, until
 
 NONSENSE = [b"[]", b"7", b'{"ok": "yes"}', b'{"ok": true, "memory_used": {}}', b'{"ok": true, "processes": 3}',
             b'{"ok": true, "processes": [4]}', b'{"ok": true, "vm": {"connected": []}}', b'{"ok": true, "mps": 7}',
@@ -107,7 +107,7 @@ def test_a_log_has_bounds(tmp_path):
     log, old = tmp_path / "session.log", tmp_path / "session.log.1"
     reads, writes = os.pipe()
     descriptors = [os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND), os.open(old, os.O_WRONLY | os.O_CREAT)]
-    command = f"exec {VGPUD} --write-log <&{reads} 3<&{descriptors[0]} 4<&{descriptors[1]}"
+    command = f"exec {LOG} <&{reads} 3<&{descriptors[0]} 4<&{descriptors[1]}"
     writer = subprocess.Popen(["bash", "-c", command], pass_fds=[reads, *descriptors])
     os.close(reads)
     for descriptor in descriptors:
@@ -130,7 +130,7 @@ def test_a_full_log_becomes_the_old_one(tmp_path):
     log.write_bytes(b"of before\n" * 838860)  # almost 8 MiB
     reads, writes = os.pipe()
     with open(log, "ab+") as new, open(old, "wb") as kept:
-        command = f"exec {VGPUD} --write-log <&{reads} 3<&{new.fileno()} 4<&{kept.fileno()}"
+        command = f"exec {LOG} <&{reads} 3<&{new.fileno()} 4<&{kept.fileno()}"
         writer = subprocess.Popen(["bash", "-c", command], pass_fds=[reads, new.fileno(), kept.fileno()])
     os.close(reads)
     with os.fdopen(writes, "wb") as pipe:
