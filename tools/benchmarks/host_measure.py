@@ -1,10 +1,14 @@
 """tools/bench host: many virtual GPUs that do nothing, their lives in a row, and vgpud's API while programs work."""
 import collections.abc
 import dataclasses
+import functools
 import json
+import os
 import pathlib
 import re
+import resource
 import subprocess
+import sys
 import time
 import urllib.request
 
@@ -22,6 +26,9 @@ NOTED_SECONDS = 32  # vgpud notes for its reports that nobody uses a new one, an
 BUSY = {"busy0": 75, "busy1": 25}  # percent
 TENANT = "lu"
 WRK_SCRIPT = REPO / "tools/benchmarks/programs/host/requests.lua"
+AS_BUSY = REPO / "tools/benchmarks/programs/host/as_busy.py"
+AS_BUSY_PROCESSES = 4  # about as many as are awake at a time: wrk's threads, vgpud, the bridge between them
+ROUNDS = 3  # a busy machine is not the same for half a minute
 CONNECTIONS, WRK_THREADS, PORT = 64, 2, 19497
 PAUSE_MS = 40  # of each connection between an answer and its next request: wrk has no rate
 # For libvirt's own driver for tests, which has domains and no VMs: one that is shut off.
@@ -144,15 +151,22 @@ def cycles(number: int) -> dict:
             "after": dataclasses.asdict(after), "more": after.above(before), "vgpud_grown_bytes": grown}
 
 
-def _shares(daemon: Daemon, seconds: float, during: collections.abc.Callable[[], None]) -> tuple[dict, float]:
-    """What each busy tenant got of the engine, in percent of what all got; and how long that took."""
-    before, begin = {name: sum(daemon.used(name)) for name in BUSY}, time.monotonic()
-    during()
-    lasted = time.monotonic() - begin
-    if lasted < seconds:
-        time.sleep(seconds - lasted)
-    used = {name: sum(daemon.used(name)) - before[name] for name in BUSY}
-    return {name: 100 * used[name] / max(1, sum(used.values())) for name in BUSY}, time.monotonic() - begin
+@dataclasses.dataclass
+class Turns:
+    """What each busy tenant got of the engine, and how long that took, of all turns of one kind."""
+    used: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(BUSY, 0))
+    seconds: float = 0
+
+    def take(self, daemon: Daemon, seconds: float, during: collections.abc.Callable[[], None]) -> None:
+        before, begin = {name: sum(daemon.used(name)) for name in BUSY}, time.monotonic()
+        during()
+        time.sleep(max(0.0, begin + seconds - time.monotonic()))
+        for name in BUSY:
+            self.used[name] += sum(daemon.used(name)) - before[name]
+        self.seconds += time.monotonic() - begin
+
+    def percent(self) -> dict[str, float]:
+        return {name: 100 * used / max(1, sum(self.used.values())) for name, used in self.used.items()}
 
 
 def _wrk(seconds: float, pause_ms: int) -> dict:
@@ -169,10 +183,30 @@ def _vgpud_cpu(daemon: Daemon) -> int:
     return daemon_counts.cpu_ns([daemon.status()["pid"]])
 
 
+def _asking_cpu(daemon: Daemon, bridge: subprocess.Popen) -> float:
+    """Seconds of processor time so far of all that requests keep busy: who asks, the bridge, vgpud and sessions."""
+    fields = pathlib.Path(f"/proc/{bridge.pid}/stat").read_text().rpartition(")")[2].split()
+    bridged = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # its children's too
+    asked = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processes = _processes(daemon)
+    answered = daemon_counts.cpu_ns(processes["vgpud"] + processes["sessions"]) / 1e9
+    return asked.ru_utime + asked.ru_stime + bridged + answered
+
+
+def _as_busy(seconds: float, percent: float) -> None:
+    """Programs that have nothing to do with Bandsaw take as much of a processor."""
+    words = [sys.executable, str(AS_BUSY), str(seconds), str(percent / AS_BUSY_PROCESSES)]
+    for process in [subprocess.Popen(words) for _ in range(AS_BUSY_PROCESSES)]:
+        process.wait(seconds + 60)
+
+
 def api(seconds: float, pause_ms: int = PAUSE_MS) -> dict:
-    """wrk asks for status, list and single ones, while two programs use all of the software device."""
+    """wrk asks for status, list and single ones, while two programs use all of the software device; then others take as
+    much processor time as that took, since on the software device kernels are processor time."""
     daemon = start()
-    bridge, tenants, answers = None, [], {}
+    bridge, tenants, answers = None, [], []
+    alone, asked, beside = Turns(), Turns(), Turns()
+    cpu, taken = 0, 0.0  # ns, s
     try:
         known = calibrate(daemon, TENANT, 0)
         for name, share in BUSY.items():
@@ -187,12 +221,16 @@ def api(seconds: float, pause_ms: int = PAUSE_MS) -> dict:
         bridge = subprocess.Popen(["socat", f"TCP-LISTEN:{PORT},bind=127.0.0.1,fork,reuseaddr,nodelay,backlog=256",
                                    f"UNIX-CONNECT:{daemon.run}/control.sock"], stdin=subprocess.DEVNULL)
         time.sleep(2)
-        with step(f"shares for {seconds:.0f} s without requests, {seconds:.0f} s with them, and as long without again"):
-            alone, _ = _shares(daemon, seconds, lambda: None)
-            cpu = _vgpud_cpu(daemon)
-            asked, lasted = _shares(daemon, seconds, lambda: answers.update(_wrk(seconds, pause_ms)))
-            cpu = _vgpud_cpu(daemon) - cpu
-            afterwards, _ = _shares(daemon, seconds, lambda: None)
+        with step(f"shares without requests, with them, beside others, {seconds:.0f} s each, {ROUNDS} times"):
+            for _ in range(ROUNDS):
+                alone.take(daemon, seconds, lambda: None)
+                cpu -= _vgpud_cpu(daemon)
+                taken -= _asking_cpu(daemon, bridge)
+                asked.take(daemon, seconds, lambda: answers.append(_wrk(seconds, pause_ms)))
+                cpu += _vgpud_cpu(daemon)
+                taken += _asking_cpu(daemon, bridge)
+                taken_percent = 100 * taken / asked.seconds
+                beside.take(daemon, seconds, functools.partial(_as_busy, seconds, taken_percent))
     finally:
         if bridge:
             bridge.terminate()
@@ -200,5 +238,8 @@ def api(seconds: float, pause_ms: int = PAUSE_MS) -> dict:
         for tenant in tenants:
             tenant.kill()
         daemon.end()
-    return {"promised_percent": BUSY, "without_percent": alone, "during_percent": asked, "after_percent": afterwards,
-            "vgpud_cpu_percent": 100 * cpu / (1e9 * lasted), **answers}
+    worst = {key: max(one[key] for one in answers) for key in ("latency_p50_ms", "latency_p99_ms", "not_answered")}
+    return {"promised_percent": BUSY, "without_percent": alone.percent(), "during_percent": asked.percent(),
+            "beside_others_percent": beside.percent(), "asking_cpu_percent": taken_percent,
+            "vgpud_cpu_percent": 100 * cpu / (1e9 * asked.seconds), **worst,
+            "requests_a_second": sum(one["requests_a_second"] for one in answers) / len(answers)}
