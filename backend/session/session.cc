@@ -13,7 +13,6 @@
 #include <string_view>
 
 #include "backend/control/paths.h"
-#include "backend/session/checkpointer_process.h"
 #include "backend/session/state_folder.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/base/log.h"

@@ -13,6 +13,7 @@
 #include "backend/control/owner.h"
 #include "backend/control/vgpu_identity.h"
 #include "backend/sandbox/session_sandbox.h"
+#include "backend/session/checkpointer_process.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
 #include "backend/session/peer_links.h"

@@ -99,6 +99,8 @@ CUresult get_info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id
   if (result != CUDA_SUCCESS) return result;
   *status = static_cast<CUstreamCaptureStatus>(capture.info.status);
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+  // The program may ask the graph for its nodes, and add to it, while the capture goes on.
+  if (!adopt_graph(capture.info.graph)) return CUDA_ERROR_UNKNOWN;
   static thread_local std::vector<std::byte>* const kept = new std::vector<std::byte>;
   *kept = std::move(capture.dependencies);
   if (id) *id = capture.info.id;
