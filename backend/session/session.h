@@ -109,7 +109,7 @@ class Session {
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<CheckpointerProcess> checkpointer_;  // null: the device has no contexts
-  std::unique_ptr<Suspension> suspension_;      // before the pool, whose runners may still answer it
+  std::unique_ptr<Suspension> suspension_;             // before the pool, whose runners may still answer it
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;
