@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -48,6 +50,13 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
   }
   const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
   return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
+}
+
+// Empty: there is none. Where the configuration names a session's program, that of its log lies beside it.
+std::string find_log_program(const std::string& session_program) {
+  if (std::string found = bandsaw::find_program("bandsaw-log", "session"); !found.empty()) return found;
+  const std::string beside = std::filesystem::path(session_program).replace_filename("bandsaw-log").string();
+  return ::access(beside.c_str(), X_OK) == 0 ? beside : std::string();
 }
 
 // The same process, as it was started. It finds its sessions as one that was started anew does.
@@ -137,14 +146,16 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   if (config.value().runner_program.empty()) {
     config.value().runner_program = bandsaw::find_runner();
   }
-  config.value().log_program = bandsaw::find_program("bandsaw-log", "session");
+  config.value().log_program = find_log_program(config.value().session_program);
   if (config.value().session_program.empty()) {
     bandsaw::log::error(
         "bandsaw-session is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration");
     return 1;
   }
   if (config.value().log_program.empty()) {
-    bandsaw::log::error("bandsaw-log, which writes the logs of sessions, is not beside vgpud; set BANDSAW_LIBEXEC");
+    bandsaw::log::error(
+        "bandsaw-log, which writes the logs of sessions, is neither beside vgpud nor beside bandsaw-session; set "
+        "BANDSAW_LIBEXEC");
     return 1;
   }
   if (config.value().runner_program.empty()) {
