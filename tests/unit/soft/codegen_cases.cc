@@ -69,11 +69,11 @@ bool same(const Case& c, uint64_t got, uint64_t want) {
 
 }  // namespace
 
-void check_cases(const std::vector<Case>& cases, const std::vector<uint64_t>& values) {
+void check_cases(const std::vector<Case>& cases, const std::vector<uint64_t>& values, CompileOptions::Passes passes) {
   std::string text = ".version 8.6\n.target sm_90\n.address_size 64\n";
   for (size_t i = 0; i < cases.size(); ++i) text += kernel(i, cases[i]);
   reset_memory();
-  Kernels k(text, getenv("BANDSAW_TEST_CPU") ? getenv("BANDSAW_TEST_CPU") : "");
+  Kernels k(text, getenv("BANDSAW_TEST_CPU") ? getenv("BANDSAW_TEST_CPU") : "", false, passes);
   ASSERT_TRUE(k.ok()) << k.log();
   auto* in = array<uint64_t>(4 * kTriples);
   auto* out = array<uint64_t>(kTriples);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/device/soft/compile.h"
+
 namespace bandsaw::soft::test {
 
 // `code` reads %a %b %c (32 bits), %A %B %C (64), %ha %hb %hc (16), and writes %d, %D or %hd (or %p for `p`), as
@@ -18,7 +20,8 @@ struct Case {
 };
 
 // Compiles all cases as kernels of one module and runs each on `values`^3, cut down to a few thousand triples.
-void check_cases(const std::vector<Case>& cases, const std::vector<uint64_t>& values);
+void check_cases(const std::vector<Case>& cases, const std::vector<uint64_t>& values,
+                 CompileOptions::Passes passes = CompileOptions::Passes::kBySize);
 
 std::vector<uint64_t> integer_values();
 std::vector<uint64_t> float_values();  // f32 patterns

@@ -14,6 +14,23 @@ int32_t s(U v) { return static_cast<int32_t>(v); }
 int64_t l(U v) { return static_cast<int64_t>(v); }
 U saturate(int64_t v) { return u(static_cast<U>(std::clamp<int64_t>(v, INT32_MIN, INT32_MAX))); }
 
+// What lanes that are not chosen keep is an operand of the logic, and another operand is in memory.
+TEST(CodegenInteger, LogicOfThreeOperandsUnderAPredicate) {
+  constexpr U kSign = U{1} << 63, kSign32 = U{1} << 31;
+  check_cases(
+      {
+          {"mov.b64 %D, %A; setp.lt.s32 %q, %c, 0; @%q copysign.f64 %D, %B, %D;", 'D',
+           [](U a, U b, U c) -> U { return s(c) < 0 ? (a & ~kSign) | (b & kSign) : a; }},
+          {"mov.b64 %D, %A; setp.lt.s32 %q, %c, 0; @%q copysign.f64 %D, %D, %B;", 'D',
+           [](U a, U b, U c) -> U { return s(c) < 0 ? (b & ~kSign) | (a & kSign) : a; }},
+          {"mov.b32 %d, %a; setp.lt.s32 %q, %c, 0; @%q copysign.f32 %d, %b, %d;", 'd',
+           [](U a, U b, U c) -> U { return u(s(c) < 0 ? (a & ~kSign32) | (b & kSign32) : a); }},
+          {"mov.b32 %d, %a; setp.lt.s32 %q, %c, 0; @%q copysign.f32 %d, %d, %b;", 'd',
+           [](U a, U b, U c) -> U { return u(s(c) < 0 ? (b & ~kSign32) | (a & kSign32) : a); }},
+      },
+      integer_values(), CompileOptions::Passes::kFew);  // registers stay in memory
+}
+
 TEST(CodegenInteger, Arithmetic) {
   check_cases(
       {

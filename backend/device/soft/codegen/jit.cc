@@ -30,6 +30,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "backend/device/soft/codegen/masked_logic.h"
 #include "backend/device/soft/codegen/runtime.h"
 
 namespace bandsaw::soft {
@@ -204,6 +205,7 @@ std::vector<char> Target::emit(llvm::Module* module) {
   if (llvm::verifyModule(*module, &messages)) throw std::runtime_error("internal error: invalid IR: " + broken);
   const Clock::time_point until = Clock::now() + (passes_ == Passes::kNone ? std::chrono::seconds(0) : kOptimisedFor);
   optimise(module, machine_.get(), until, passes_ == Passes::kFew);
+  keep_logic_unmasked(module);
   if (Clock::now() >= until) machine_->setOptLevel(llvm::CodeGenOptLevel::None);
   if (const char* where = std::getenv("BANDSAW_DUMP_IR")) {
     std::error_code code;
