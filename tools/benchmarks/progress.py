@@ -3,8 +3,9 @@
 Tenants are programs that do steps (PyTorch, cuBLAS, a captured graph, copies), each on a virtual GPU of its own or, as
 "native", on the bare driver. Progress is a tenant's steps a second against those of the same program alone on the bare
 driver in the same run. Errors are of a tenant's part of the sum of all progresses against its part of the shares, over
-windows, in points; they mean something where all always want the GPU. On the software device, "none" stands for the
-bare driver, and nothing is judged."""
+windows, in points; they mean something where all always want the GPU. "charged" is the GPU time that a tenant was
+charged for its steps, against what they take alone. On the software device, "none" stands for the bare driver, and
+nothing is judged."""
 import argparse
 import concurrent.futures
 import contextlib

@@ -41,6 +41,7 @@ class Tenant:
     share: float              # percent
     alone: float              # steps a second, of all its processes, alone on the bare driver
     processes: list[Steps]
+    used: int | None = None   # GPU time that it was charged, ns; None: nobody says
 
     def progress(self, begin: float, end: float) -> float:
         """Steps in a window against those alone: 0.75 is three quarters of its speed alone."""
@@ -48,6 +49,12 @@ class Tenant:
 
     def lengths_ms(self, begin: int, end: int) -> list[float]:
         return [length for each in self.processes for length in each.lengths_ms(begin, end)]
+
+
+    def charged(self, begin: int, end: int) -> float | None:
+        """What it was charged for its steps against what they take alone."""
+        progress = self.progress(begin, end)
+        return self.used / (end - begin) / progress if self.used is not None and progress > 0 else None
 
 
 def rate(processes: list[Steps], begin: int, end: int) -> float:
@@ -102,7 +109,8 @@ def tenant_figures(tenants: list[Tenant], begin: int, end: int) -> list[dict]:
     for number, tenant in enumerate(tenants):
         lengths, progress = tenant.lengths_ms(begin, end), tenant.progress(begin, end)
         found.append({
-            "share": tenant.share, "progress": progress, "part_percent": 100 * progress / total if total > 0 else 0.0,
+            "share": tenant.share, "progress": progress, "charged": tenant.charged(begin, end),
+            "part_percent": 100 * progress / total if total > 0 else 0.0,
             "error_points_1s": by_second[number] if by_second else None,
             "error_points_100ms": by_tenth[number] if by_tenth else None,
             "p50_ms": percentile(lengths, 0.5), "p99_ms": percentile(lengths, 0.99), "steps": len(lengths)})

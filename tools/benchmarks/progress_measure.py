@@ -19,6 +19,9 @@ from benchmarks.shares_run import now
 from lab.shell import Failure, say
 
 
+LAST_STEPS = 3  # seconds
+
+
 @dataclasses.dataclass
 class Setting:
     """What all runs of an invocation share."""
@@ -30,18 +33,29 @@ class Setting:
     alone: dict[tuple[str, int], float] = dataclasses.field(default_factory=dict)  # steps a second, by Who.kind
 
 
-def _observe(groups: list[Group], seconds: float, settle: float) -> tuple[int, int, list[list[Steps]]]:
-    """Begin and end of what is counted, and the steps of each tenant's processes."""
+@dataclasses.dataclass
+class _Observed:
+    begin: int  # of what is counted, as `end`
+    end: int
+    steps: list[list[Steps]]  # of each tenant's processes
+    used: list[int | None]    # GPU time that vgpud has charged each tenant meanwhile, ns
+
+
+def _observe(pool: Pool, groups: list[Group], seconds: float, settle: float, last_steps: float = 0) -> _Observed:
+    """`last_steps`: the time that steps need which are under way at the end. They are ended beside the others, too."""
     processes = [process for group in groups for process in group.processes]
+    names = [group.who.name for group in groups]
     for process in processes:
         process.go()
     time.sleep(settle)
-    begin = now()
+    before, begin = pool.used(names), now()
     time.sleep(seconds)
-    end = now()
+    after, end = pool.used(names), now()
+    time.sleep(last_steps)
     for process in processes:
         process.stop()
-    return begin, end, [[process.steps() for process in group.processes] for group in groups]
+    used = [None if one is None or other is None else other - one for one, other in zip(before, after)]
+    return _Observed(begin, end, [[process.steps() for process in group.processes] for group in groups], used)
 
 
 def _failed(pool: Pool, tenants: list[Who], failure: Exception) -> dict:
@@ -60,17 +74,17 @@ def alone(pool: Pool, who: Who, sharing: str, setting: Setting) -> dict:
     case = Case(ALONE, (dataclasses.replace(who, share=100),))
     try:
         groups = pool.ready(case, sharing)
-        begin, end, steps = _observe(groups, setting.alone_seconds, setting.settle_seconds)
+        seen = _observe(pool, groups, setting.alone_seconds, setting.settle_seconds)
     except (Failure, OSError, ValueError, LeftOut) as failure:
         return result | _failed(pool, [who], failure)
-    speed = rate(steps[0], begin, end)
+    speed = rate(seen.steps[0], seen.begin, seen.end)
     if speed <= 0:
         return result | {"failed": f"not one step in {setting.alone_seconds} s"}
     if sharing == setting.baseline:
         setting.alone[who.kind] = speed
     if (base := setting.alone.get(who.kind)) is None:
         return result | {"left_out": f"its speed alone under {setting.baseline} is not known"}
-    tenants = tenant_figures([Tenant(100, base, steps[0])], begin, end)
+    tenants = tenant_figures([Tenant(100, base, seen.steps[0], seen.used[0])], seen.begin, seen.end)
     result |= {"tenants": [{"name": who.name, **tenants[0], "steps_per_s": speed}], "sum": tenants[0]["progress"]}
     return result | {"time_of_alone": base / speed, "verdict": _alone_verdict(who, sharing, base / speed, setting)}
 
@@ -91,10 +105,12 @@ def beside(pool: Pool, case: Case, sharing: str, setting: Setting) -> dict:
         return result | {"left_out": f"what {', '.join(unknown)} does alone is not known"}
     try:
         groups = pool.ready(case, sharing)
-        begin, end, steps = _observe(groups, setting.seconds, setting.settle_seconds)
+        seen = _observe(pool, groups, setting.seconds, setting.settle_seconds, _last_steps(case, setting))
     except (Failure, OSError, ValueError, LeftOut) as failure:
         return result | _failed(pool, list(case.tenants), failure)
-    tenants = [Tenant(who.share, setting.alone[who.kind], taken) for who, taken in zip(case.tenants, steps)]
+    tenants = [Tenant(who.share, setting.alone[who.kind], steps, used)
+               for who, steps, used in zip(case.tenants, seen.steps, seen.used)]
+    begin, end = seen.begin, seen.end
     found = tenant_figures(tenants, begin, end)
     for who in case.tenants:
         if who.latency_us and sharing in OURS:
@@ -102,6 +118,11 @@ def beside(pool: Pool, case: Case, sharing: str, setting: Setting) -> dict:
     return result | {"tenants": [{"name": who.name, **row, "windows_100ms": _windows(tenant, begin, end)}
                                  for who, row, tenant in zip(case.tenants, found, tenants)],
                      "sum": sum(row["progress"] for row in found), "seconds": setting.seconds}
+
+
+def _last_steps(case: Case, setting: Setting) -> float:
+    """Seconds in which each tenant does a step, or nearly so, if it has its share."""
+    return min(LAST_STEPS, 1.2 * max(100 * who.processes / who.share / setting.alone[who.kind] for who in case.tenants))
 
 
 def _windows(tenant: Tenant, begin: int, end: int) -> list[float]:

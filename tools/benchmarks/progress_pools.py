@@ -18,7 +18,7 @@ from benchmarks.progress_cases import (
 from benchmarks.progress_math import whole_shares
 from benchmarks.progress_run import Group, LeftOut, NativeMps, size_of
 from lab import host
-from lab.daemon import Daemon
+from lab.daemon import Daemon, usage
 from lab.guest_run import native_environment
 from lab.shell import Failure, say
 
@@ -57,6 +57,10 @@ class Pool:
     def status(self) -> dict:
         """What vgpud says of itself, where there is one."""
         return {}
+
+    def used(self, names: list[str]) -> list[int | None]:
+        """GPU time that each was charged, ns; None: nobody says."""
+        return [None for _ in names]
 
     def _make_room(self, wanted: int, keep: set[str]) -> bool:
         """Ends tenants that are not of this case, oldest first, until `wanted` MiB more fit."""
@@ -192,6 +196,9 @@ class BandsawPool(Pool):
 
     def status(self) -> dict:
         return self.daemon.status()
+
+    def used(self, names: list[str]) -> list[int | None]:
+        return [usage(self.daemon.control.need("GET", f"/v1/vgpus/{name}"))[0] for name in names]
 
 
 # Those that one pool serves, one after the other for each case.

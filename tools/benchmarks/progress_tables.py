@@ -17,13 +17,13 @@ def _judged(result: dict) -> str:
     return ", ".join(f"{what}: {said}" for what, said in result.get("verdict", {}).items())
 
 
-FIGURES = [("progress", "{:.3f}"), ("part_percent", "{:.1f}"), ("error_points_1s", "{:.2f}"),
+FIGURES = [("progress", "{:.3f}"), ("charged", "{:.3f}"), ("part_percent", "{:.1f}"), ("error_points_1s", "{:.2f}"),
            ("error_points_100ms", "{:.2f}"), ("p50_ms", "{:.3f}"), ("p99_ms", "{:.3f}")]
 
 
 def _rows(result: dict) -> list[tuple]:
     """A row for each tenant; what is of the case stands in the first."""
-    rows = [] if result["tenants"] else [(result["case"], result["sharing"], *[""] * 9, _judged(result))]
+    rows = [] if result["tenants"] else [(result["case"], result["sharing"], *[""] * 10, _judged(result))]
     for number, tenant in enumerate(result["tenants"]):
         head = (result["case"], result["sharing"]) if number == 0 else ("", "")
         tail = (_show(result.get("sum"), "{:.3f}"), _judged(result)) if number == 0 else ("", "")
@@ -35,8 +35,8 @@ def _rows(result: dict) -> list[tuple]:
 def table(results: list[dict]) -> str:
     """Cases together, each with its sharings."""
     order = list(dict.fromkeys(result["case"] for result in results))
-    rows: list[tuple] = [("case", "sharing", "tenant", "share", "progress", "of sum %", "err 1s", "err 100ms", "p50 ms",
-                          "p99 ms", "sum", "wanted")]
+    rows: list[tuple] = [("case", "sharing", "tenant", "share", "progress", "charged", "of sum %", "err 1s",
+                          "err 100ms", "p50 ms", "p99 ms", "sum", "wanted")]
     for result in sorted(results, key=lambda each: order.index(each["case"])):
         rows += _rows(result)
     lines = columns(rows)

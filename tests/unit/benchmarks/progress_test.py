@@ -154,6 +154,13 @@ def test_cases_are_consistent(gpu, torch):
         assert (PRIORITY in case.sharings()) == any(who.priority for who in case.tenants)
 
 
+def test_what_was_charged_is_held_against_what_its_steps_take_alone():
+    steps = Steps([(number * 20 * MS, (number + 1) * 20 * MS) for number in range(50)])  # half as fast as alone
+    tenant = Tenant(50, 100, [steps], used=490 * MS)
+    assert tenant.charged(0, SECOND) == pytest.approx(0.98)
+    assert Tenant(50, 100, [steps]).charged(0, SECOND) is None
+
+
 def test_a_table_has_a_row_for_each_tenant_and_says_what_is_left_out():
     rows = [{"name": "step", "share": 75, "progress": 0.7, "p99_ms": None}, {"name": "graph", "share": 25}]
     shown = progress_tables.table([{"case": "a+b", "sharing": NATIVE, "tenants": rows, "sum": 0.9},
