@@ -6,12 +6,10 @@ import time
 
 import pytest
 
-from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.host import vgpuctl
-from lab.paths import REPO
 from lab.shell import wait_until
-from lab.started import Started
+from tenant import Tenant, end
 
 DEVICES: list[str | dict] = [{"name": f"soft:{index}", "memory": "512M", "sms": 4} for index in range(2)]
 
@@ -20,30 +18,12 @@ def _make(keep: bool = False) -> Daemon:
     return Daemon("soft", "band+", name="move", devices=DEVICES, keep=keep, tables={"swap": {"memory": "1G"}})
 
 
-class Mover:
-    """The virtual GPU `mover` of a daemon's."""
+class Mover(Tenant):
+    """The one that moves."""
+    mib = 16
 
     def __init__(self, daemon: Daemon):
-        self.daemon = daemon
-
-    def ctl(self, command: str, *words: str, refused: str = "") -> None:
-        done = vgpuctl(command, "mover", *words, check=False, variables=self.daemon.variables)
-        said = done.stdout + done.stderr
-        assert done.returncode == (1 if refused else 0) and refused in said, said + self.daemon.evidence()
-
-    def view(self, name: str = "mover") -> dict:
-        return self.daemon.control.need("GET", f"/v1/vgpus/{name}")
-
-    def start(self, name: str, *words, vgpu: str = "mover") -> Started:
-        return Started(Program(REPO / f"tests/direct/{name}.cu").compile(), *words,
-                       variables=self.daemon.program_environment(vgpu))
-
-    def counting(self, *words) -> Started:
-        program = self.start("suspend", *(words or (16,)))
-        program.first_line("ready")
-        program.first_line("1")
-        return program
-
+        super().__init__(daemon, "mover")
 
     def _launches(self) -> dict[int, int]:
         return {one["process"]: one["usage"]["launches"] for one in self.view()["live"]["processes"]}
@@ -74,12 +54,6 @@ def _at_home(mover):
     vgpuctl("move", "mover", "soft:0", check=False, variables=mover.daemon.variables)
 
 
-def _end(program: Started) -> None:
-    program.say("end")
-    status, output = program.finish()
-    assert (status, output.endswith("ok\n")) == (0, True), f"{status}: {output[-500:]}"
-
-
 def test_programs_count_through_moves(mover):
     programs = [mover.counting() for _ in range(2)]
     session = mover.view()["live"]["pid"]
@@ -92,21 +66,22 @@ def test_programs_count_through_moves(mover):
         mover.goes_on()
     late = mover.counting(8)
     for program in (*programs, late):
-        _end(program)
+        end(program)
 
 
 def test_the_arbiter_of_its_new_device_charges_it(mover):
     mover.daemon.create("native", 50, "--gpu", "soft:1", memory="192M")
     try:
-        native, program = mover.start("busy", 1.5, vgpu="native"), mover.start("busy", 1.5)
-        native.first_line("round")
+        native = Tenant(mover.daemon, "native")
+        other, program = native.start("busy.cu", 1.5), mover.start("busy.cu", 1.5)
+        other.first_line("round")
         program.first_line("round")
-        waited = mover.view("native")["engines"]["compute"]["wait_ns"]
+        waited = native.view()["engines"]["compute"]["wait_ns"]
         mover.ctl("move", "soft:1")
-        for process in (native, program):
+        for process in (other, program):
             status, output = process.finish(30)
             assert status == 0, output[-300:]
-        both = {name: mover.view(name)["engines"]["compute"] for name in ("mover", "native")}
+        both = {one.name: one.view()["engines"]["compute"] for one in (mover, native)}
         assert both["mover"]["busy_ns"] > 0 and both["mover"]["grants"] > 0, both
         assert both["native"]["wait_ns"] > waited, f"it has waited for who has come: {both}"
     finally:
@@ -122,7 +97,7 @@ def test_a_suspended_one(mover):
         pass
     mover.ctl("resume")
     mover.goes_on()
-    _end(program)
+    end(program)
 
 
 def test_what_is_shared_stays(mover):
@@ -130,7 +105,7 @@ def test_what_is_shared_stays(mover):
     mover.ctl("move", "soft:1", refused="share")
     assert mover.view()["device"] == "soft:0"
     mover.goes_on()
-    _end(program)
+    end(program)
 
 
 @pytest.mark.parametrize("after_s", [0.004, 0.03])
@@ -145,5 +120,5 @@ def test_vgpud_killed_in_the_middle(mover, after_s):
     wait_until(lambda: mover.view()["live"], 10, "its session")
     wait_until(lambda: mover.view()["live"]["suspension"]["state"] == "running", 10, "the end of what was begun")
     mover.goes_on()
-    _end(program)
-    _end(mover.counting(8))
+    end(program)
+    end(mover.counting(8))
