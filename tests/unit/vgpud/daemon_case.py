@@ -63,17 +63,24 @@ class DaemonCase:
     def make_folder(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bandsaw-test-"))
         self.folder.chmod(0o755)
-        libexec = self.folder / "libexec"
-        libexec.mkdir()
-        os.symlink(SESSION, libexec / "bandsaw-session")
-        os.symlink(LOG, libexec / "bandsaw-log")
-        os.symlink(RUNNER, libexec / "bandsaw-runner")
+        self.libexec = self.folder / "libexec"
+        self.libexec.mkdir()
+        for program in (SESSION, LOG):
+            (self.libexec / program.name).symlink_to(program)
+        (self.libexec / "bandsaw-runner").symlink_to(RUNNER)
         self.config = self.folder / "vgpud.toml"
         self.config.write_text('[device]\nmemory = "16G"\n')
         self.environment = {**os.environ, "BANDSAW_RUN": str(self.folder / "run"), "BANDSAW_LOG": "debug",
-                            "BANDSAW_STATE": str(self.folder / "state"), "BANDSAW_LIBEXEC": str(libexec),
+                            "BANDSAW_STATE": str(self.folder / "state"), "BANDSAW_LIBEXEC": str(self.libexec),
                             "LIBVIRT_DEFAULT_URI": "test:///default"}
         self.log = open(self.folder / "log", "w+")
+
+    def replace(self, program, script):
+        """A script instead of a program of vgpud's, from its next start on."""
+        path = self.libexec / program
+        path.unlink()
+        path.write_text(script)
+        path.chmod(0o755)
 
     def end(self):
         if self.daemon.poll() is not None:

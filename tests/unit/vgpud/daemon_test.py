@@ -363,15 +363,12 @@ class TestDaemon(DaemonCase):
         self.ok("create", "web0", "--memory", "1G")
         self.ok("shutdown")
         self.daemon.wait(10)
-        runner = self.folder / "libexec" / "bandsaw-runner"
-        runner.unlink()
-        runner.write_text(f"""#!/bin/sh
+        self.replace("bandsaw-runner", f"""#!/bin/sh
 if [ "$1" = --probe ]; then echo '{{"name":"Test GPU","uuid":"GPU-1","memory":{4 << 30},"driver":"13000"}}'; exit; fi
 if [ "$1" = --watch-gpu ]; then exit 1; fi
 env > "$BANDSAW_CACHE/new.$$" && mv "$BANDSAW_CACHE/new.$$" "$BANDSAW_CACHE/environment"
 exec {RUNNER}
 """)
-        runner.chmod(0o755)
         self.config.write_text('[device]\nname = "cuda"\nindex = 1\n')
         self.environment |= {"CUDA_MODULE_LOADING": "LAZY", "LD_LIBRARY_PATH": "/nonexistent", "SECRET": "x"}
         self.start()
@@ -394,10 +391,8 @@ exec {RUNNER}
 
     def test_a_gpu_that_is_not_there_is_said_clearly(self):
         self.config.write_text('[device]\nname = "cuda"\n')
-        runner = self.folder / "libexec" / "bandsaw-runner"
-        runner.unlink()
-        runner.write_text("#!/bin/sh\necho 'no libcuda.so.1 of an NVIDIA driver was found' >&2; exit 1\n")
-        runner.chmod(0o755)
+        self.replace("bandsaw-runner",
+                     "#!/bin/sh\necho 'no libcuda.so.1 of an NVIDIA driver was found' >&2; exit 1\n")
         second = self.spawn()
         assert second.wait(10) == 1
         assert "no libcuda.so.1 of an NVIDIA driver was found" in self.log_text()

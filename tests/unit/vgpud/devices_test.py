@@ -113,22 +113,11 @@ class TestTwoSoftwareDevices(DaemonCase):
         assert json.loads(self.ok("scheduler", "show", "--json"))["policy"] == "credit"
 
 
-# A runner of a device that ends at once, and says so when asked, while there is a file of this name.
-FAILING_RUNNER = """#!/bin/sh
-if [ "$1" = --probe ]; then device=$2:$3; else device=$BANDSAW_DEVICE; fi
-if [ -e '{folder}'/"gone-$device" ]; then echo 'its power is gone' >&2; exit 1; fi
-exec '{runner}' "$@"
-"""
-
-
 class TestALostDevice(DaemonCase):
     def make_folder(self):
         super().make_folder()
         self.config.write_text(TWO)
-        runner = self.folder / "libexec" / "bandsaw-runner"
-        runner.unlink()
-        runner.write_text(FAILING_RUNNER.format(folder=self.folder, runner=RUNNER))
-        runner.chmod(0o755)
+        self.replace("bandsaw-runner", stand_ins.FAILING_RUNNER.format(folder=self.folder, runner=RUNNER))
 
     def lost(self, name: str) -> str:
         devices = json.loads(self.ok("status", "--json"))["devices"]
@@ -192,11 +181,8 @@ class TestAllGpusOfTheHost(DaemonCase):
         self.config.write_text(f'devices = "all"\n[mps]\ncommand = "{stand_ins.MPS}"\n')
         source = pathlib.Path(__file__).with_name("fake_nvml.c")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", self.folder / "libnvidia-ml.so.1", source], check=True)
-        runner = self.folder / "libexec" / "bandsaw-runner"
-        runner.unlink()
-        runner.write_text(RUNNER_OF_GPUS.format(folder=self.folder, runner=RUNNER,
-                                                nvml_reader=BUILD / "backend/runner/bandsaw-runner"))
-        runner.chmod(0o755)
+        self.replace("bandsaw-runner", RUNNER_OF_GPUS.format(folder=self.folder, runner=RUNNER,
+                                                             nvml_reader=BUILD / "backend/runner/bandsaw-runner"))
 
     def devices(self) -> dict[str, str]:
         return {one["id"]: one["lost"] for one in json.loads(self.ok("status", "--json"))["devices"]}

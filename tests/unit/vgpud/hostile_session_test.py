@@ -1,11 +1,12 @@
 """Sessions that have been taken over: what they send and write costs their own tenant, and vgpud goes on."""
+import contextlib
 import os
 import subprocess
 import time
 
 import pytest
 
-from daemon_case import LOG, VGPUCTL, DaemonCase, until
+from daemon_case import LOG, SESSION, VGPUCTL, DaemonCase, until
 
 NONSENSE = [b"[]", b"7", b'{"ok": "yes"}', b'{"ok": true, "memory_used": {}}', b'{"ok": true, "processes": 3}',
             b'{"ok": true, "processes": [4]}', b'{"ok": true, "vm": {"connected": []}}', b'{"ok": true, "mps": 7}',
@@ -31,25 +32,25 @@ while True:
 
 
 class TestHostileSession(DaemonCase):
-    def make_folder(self):
-        super().make_folder()
-        self.real = os.readlink(self.folder / "libexec" / "bandsaw-session")
+    @contextlib.contextmanager
+    def speaker(self, answer: bytes, script: str = SPEAKER):
+        """Sessions that start meanwhile answer whatever they are asked with this."""
+        (self.folder / "answer").write_bytes(answer)
+        self.replace("bandsaw-session", script)
+        try:
+            yield
+        finally:
+            link = self.libexec / "bandsaw-session"
+            link.unlink()
+            link.symlink_to(SESSION)
 
     @pytest.mark.parametrize("answer", NONSENSE, ids=range(len(NONSENSE)))
     def test_nonsense_costs_its_own_tenant(self, answer):
         self.ok("create", "good", "--memory", "1G")
-        script = self.folder / "speaker"
-        script.write_text(SPEAKER)
-        script.chmod(0o755)
-        (self.folder / "answer").write_bytes(answer)
-        link = self.folder / "libexec" / "bandsaw-session"
-        link.unlink()
-        link.symlink_to(script)
-        result = self.ctl("create", "bad", "--memory", "1G")
-        assert result.returncode != 0, result.stdout
-        assert self.daemon.poll() is None, self.log_text()
-        link.unlink()
-        link.symlink_to(self.real)
+        with self.speaker(answer):
+            result = self.ctl("create", "bad", "--memory", "1G")
+            assert result.returncode != 0, result.stdout
+            assert self.daemon.poll() is None, self.log_text()
         assert self.show("good")["live"]["ok"]
         assert "answer is no use" in self.log_text()
 
@@ -61,46 +62,31 @@ class TestHostileSession(DaemonCase):
         self.daemon.wait(10)
         self.config.write_text('devices = [{name = "soft:0", memory = "4G"}, {name = "soft:1", memory = "4G"}]\n')
         self.start()
-        script = self.folder / "speaker"
-        script.write_text(SPEAKER)
-        script.chmod(0o755)
-        (self.folder / "answer").write_bytes(answer)
-        link = self.folder / "libexec" / "bandsaw-session"
-        link.unlink()
-        link.symlink_to(script)
-        self.ok("create", "a", "--memory", "1G", "--compute", "80", "--gpu", "soft:0")
-        self.refused(1, why, "move", "a", "soft:1")
-        assert self.show("a")["device"] == "soft:0" and self.show("a")["engines"]
-        self.ok("create", "b", "--memory", "1G", "--compute", "80", "--gpu", "soft:1")
-        self.refused(1, "compute shares would sum to 160 %", "create", "c", "--memory", "1G", "--compute", "80",
-                     "--gpu", "soft:0")
-        link.unlink()
-        link.symlink_to(self.real)
+        with self.speaker(answer):
+            self.ok("create", "a", "--memory", "1G", "--compute", "80", "--gpu", "soft:0")
+            self.refused(1, why, "move", "a", "soft:1")
+            assert self.show("a")["device"] == "soft:0" and self.show("a")["engines"]
+            self.ok("create", "b", "--memory", "1G", "--compute", "80", "--gpu", "soft:1")
+            self.refused(1, "compute shares would sum to 160 %", "create", "c", "--memory", "1G", "--compute", "80",
+                         "--gpu", "soft:0")
 
     def test_a_session_that_does_not_accept_holds_nobody_up(self):
         self.ok("create", "web0", "--memory", "1G")
-        script = self.folder / "speaker"
-        script.write_text(SPEAKER.replace("while True:", "listener.listen(0)\nimport time\n"
-                                          "clients = [socket.socket(socket.AF_UNIX) for _ in range(4)]\n"
-                                          "for client in clients:\n    client.setblocking(False)\n"
-                                          "    client.connect_ex(folder + '/session.sock')\n"
-                                          "time.sleep(30)\nwhile True:"))
-        script.chmod(0o755)
-        (self.folder / "answer").write_bytes(b"{}")
-        link = self.folder / "libexec" / "bandsaw-session"
-        link.unlink()
-        link.symlink_to(script)
-        creating = subprocess.Popen([VGPUCTL, "create", "bad", "--memory", "1G"], env=self.environment,
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until((self.folder / "run" / "bad" / "session.sock").exists)
-        time.sleep(0.5)
-        begin = time.monotonic()
-        self.show("web0")
-        assert time.monotonic() - begin < 2
-        creating.kill()
-        creating.wait()
-        link.unlink()
-        link.symlink_to(self.real)
+        script = SPEAKER.replace("while True:", "listener.listen(0)\nimport time\n"
+                                 "clients = [socket.socket(socket.AF_UNIX) for _ in range(4)]\n"
+                                 "for client in clients:\n    client.setblocking(False)\n"
+                                 "    client.connect_ex(folder + '/session.sock')\n"
+                                 "time.sleep(30)\nwhile True:")
+        with self.speaker(b"{}", script):
+            creating = subprocess.Popen([VGPUCTL, "create", "bad", "--memory", "1G"], env=self.environment,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            until((self.folder / "run" / "bad" / "session.sock").exists)
+            time.sleep(0.5)
+            begin = time.monotonic()
+            self.show("web0")
+            assert time.monotonic() - begin < 2
+            creating.kill()
+            creating.wait()
 
 
 def test_a_log_has_bounds(tmp_path):

@@ -177,10 +177,7 @@ class TestMoveOfAGpu(DaemonCase):
     def make_folder(self):
         super().make_folder()
         self.config.write_text(f'devices = ["cuda:0", "cuda:1", "soft"]\n[mps]\ncommand = "{stand_ins.MPS}"\n')
-        runner = self.folder / "libexec" / "bandsaw-runner"
-        runner.unlink()
-        runner.write_text(RUNNER_OF_GPUS.format(runner=RUNNER))
-        runner.chmod(0o755)
+        self.replace("bandsaw-runner", RUNNER_OF_GPUS.format(runner=RUNNER))
 
     def test_programs_do_not_come_along(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
@@ -214,27 +211,16 @@ class TestMoveOfAGpu(DaemonCase):
         client.close()
 
 
-# A runner of soft:1 that ends at once, and says so when asked, while that file is there.
-FAILING_RUNNER = """#!/bin/sh
-if [ "$1" = --probe ]; then device=$2:$3; else device=$BANDSAW_DEVICE; fi
-if [ "$device" = soft:1 ] && [ -e '{folder}'/gone ]; then echo 'its power is gone' >&2; exit 1; fi
-exec '{runner}' "$@"
-"""
-
-
 class TestMoveFromALostDevice(DaemonCase):
     def make_folder(self):
         super().make_folder()
         self.config.write_text(THREE)
-        runner = self.folder / "libexec" / "bandsaw-runner"
-        runner.unlink()
-        runner.write_text(FAILING_RUNNER.format(folder=self.folder, runner=RUNNER))
-        runner.chmod(0o755)
+        self.replace("bandsaw-runner", stand_ins.FAILING_RUNNER.format(folder=self.folder, runner=RUNNER))
 
     def test_it_works_again(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:1")
         assert until(lambda: self.show("a")["live"]["runners"]["warm"] == 1)
-        (self.folder / "gone").touch()
+        (self.folder / "gone-soft:1").touch()
         client = self.direct("a")
         assert until(lambda: json.loads(self.ok("status", "--json"))["devices"][1]["lost"], 20)
         assert client.recv(100) == b""

@@ -16,6 +16,13 @@ export BANDSAW_DEVICE=soft
 exec '{runner}'
 """
 
+# Of a device that fails while there is a file gone-DEVICE in the folder: runners end at once, and the probe says why.
+FAILING_RUNNER = """#!/bin/sh
+if [ "$1" = --probe ]; then device=$2:$3; else device=$BANDSAW_DEVICE; fi
+if [ -e '{folder}'/"gone-$device" ]; then echo 'its power is gone' >&2; exit 1; fi
+exec '{runner}' "$@"
+"""
+
 
 def make_runner(folder: pathlib.Path, runner: pathlib.Path) -> pathlib.Path:
     """A program for `session.runner` that answers the probe for a GPU, and for each runner notes its environment."""
