@@ -23,8 +23,6 @@ using nlohmann::json;
 
 namespace {
 
-bool is_paused(const json& suspension) { return suspension.value("state", "") == "paused"; }
-
 std::string kind_of(const VgpuSpec& spec) { return spec.device.substr(0, spec.device.find(':')); }
 
 // Programs that have a runner: others wait for one, or have lost it.
@@ -128,18 +126,16 @@ void Api::move(const json& body, const VgpuSpec& spec, const Answer& answer) {
 
 void Api::pause_and_move(const VgpuSpec& spec, const std::string& device, const Answer& answer) {
   session_manager_->set_pausing(spec.name, true);
-  session_manager_->await_suspension(
-      spec.name, [](const json& now) { return is_paused(now) || !now.value("error", "").empty(); },
-      [this, spec, device, answer](const Result<json>& now) {
-        const bool absent = now.status().code() == ENOTCONN || now.status().code() == ENOENT;  // nothing of it runs
-        if (!absent && !(now.ok() && is_paused(now.value()))) {
-          session_manager_->set_pausing(spec.name, false);
-          const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
-          return refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why),
-                        "it stays where it is, and its programs go on as before");
-        }
-        view(spec, [this, spec, device, answer](const json& paused) { commit_move(spec, device, paused, answer); });
-      });
+  session_manager_->await_suspension(spec.name, "paused", [this, spec, device, answer](const Result<json>& now) {
+    const bool absent = now.status().code() == ENOTCONN || now.status().code() == ENOENT;  // nothing of it runs
+    if (!absent && !(now.ok() && is_in(now.value(), "paused"))) {
+      session_manager_->set_pausing(spec.name, false);
+      const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
+      return refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why),
+                    "it stays where it is, and its programs go on as before");
+    }
+    view(spec, [this, spec, device, answer](const json& paused) { commit_move(spec, device, paused, answer); });
+  });
 }
 
 // Its programs stand still, and what they have used is in `view`.

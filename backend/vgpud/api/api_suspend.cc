@@ -1,6 +1,5 @@
 // vgpuctl suspend and resume. A change is noted before the session is told to carry it out, so that a vgpud that dies
 // in the middle is followed by one that ends what was begun.
-#include <string_view>
 #include <utility>
 
 #include "backend/vgpud/api/api.h"
@@ -16,8 +15,6 @@ using api::refuse_storage;
 using nlohmann::json;
 
 namespace {
-
-bool is_there(const json& suspension, std::string_view state) { return suspension.value("state", "") == state; }
 
 Status why_not(const json& suspension) { return Status::error(EBUSY, "{}", suspension.value("error", "")); }
 
@@ -37,13 +34,11 @@ void Api::suspend(const VgpuSpec& spec, const Answer& answer) {
         fmt::format("`vgpuctl set {} --sharing time-sliced`, for programs that start from then on", spec.name));
   }
   session_manager_->set_pausing(spec.name, true);
-  session_manager_->await_suspension(
-      spec.name, [](const json& now) { return is_there(now, "paused") || !now.value("error", "").empty(); },
-      [this, name = spec.name, answer](const Result<json>& now) {
-        if (!now.ok()) return refuse_suspend(name, 500, now.status(), answer);
-        if (!is_there(now.value(), "paused")) return refuse_suspend(name, 409, why_not(now.value()), answer);
-        commit_suspend(name, now.value(), answer);
-      });
+  session_manager_->await_suspension(spec.name, "paused", [this, name = spec.name, answer](const Result<json>& now) {
+    if (!now.ok()) return refuse_suspend(name, 500, now.status(), answer);
+    if (!is_in(now.value(), "paused")) return refuse_suspend(name, 409, why_not(now.value()), answer);
+    commit_suspend(name, now.value(), answer);
+  });
 }
 
 void Api::refuse_suspend(const std::string& name, int code, const Status& why, const Answer& answer) {
@@ -94,24 +89,22 @@ void Api::resume(const VgpuSpec& spec, const Answer& answer) {
 }
 
 void Api::finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer) {
-  session_manager_->await_suspension(
-      before.name, [wanted](const json& now) { return is_there(now, wanted) || !now.value("error", "").empty(); },
-      [this, before, wanted, answer](const Result<json>& now) {
-        session_manager_->set_pausing(before.name, false);
-        const std::optional<VgpuSpec> found = registry_->find(before.name);
-        if (!found) return not_found(before.name, answer);
-        // A session that is not there has nothing on the device: its next one begins as it is noted.
-        if (!now.ok() || is_there(now.value(), wanted)) return show(*found, 200, answer);
-        VgpuSpec back = *found;
-        back.suspended = before.suspended;
-        back.suspended_bytes = before.suspended_bytes;
-        if (Status undone = registry_->put(back); !undone.ok()) log::error("{}", undone.message());
-        session_manager_->update(back);
-        refuse(answer, 409,
-               fmt::format("'{}' cannot be {}: {}", before.name, back.suspended ? "resumed" : "suspended",
-                           why_not(now.value()).message()),
-               back.suspended ? "it stays suspended; its session's log says more" : "its programs go on as before");
-      });
+  session_manager_->await_suspension(before.name, wanted, [this, before, wanted, answer](const Result<json>& now) {
+    session_manager_->set_pausing(before.name, false);
+    const std::optional<VgpuSpec> found = registry_->find(before.name);
+    if (!found) return not_found(before.name, answer);
+    // A session that is not there has nothing on the device: its next one begins as it is noted.
+    if (!now.ok() || is_in(now.value(), wanted)) return show(*found, 200, answer);
+    VgpuSpec back = *found;
+    back.suspended = before.suspended;
+    back.suspended_bytes = before.suspended_bytes;
+    if (Status undone = registry_->put(back); !undone.ok()) log::error("{}", undone.message());
+    session_manager_->update(back);
+    refuse(answer, 409,
+           fmt::format("'{}' cannot be {}: {}", before.name, back.suspended ? "resumed" : "suspended",
+                       why_not(now.value()).message()),
+           back.suspended ? "it stays suspended; its session's log says more" : "its programs go on as before");
+  });
 }
 
 }  // namespace bandsaw

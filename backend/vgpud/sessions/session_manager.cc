@@ -253,20 +253,23 @@ bool SessionManager::pausing(const std::string& name) const {
   return found != supervisors_.end() && found->second->pausing();
 }
 
-void SessionManager::await_suspension(const std::string& name, There there, Answer answer) {
-  await_suspension(name, std::move(there), std::move(answer), std::chrono::steady_clock::now() + kSuspensionMost);
+bool is_in(const nlohmann::json& suspension, const char* state) { return suspension.value("state", "") == state; }
+
+void SessionManager::await_suspension(const std::string& name, const char* state, Answer answer) {
+  await_suspension(name, state, std::move(answer), std::chrono::steady_clock::now() + kSuspensionMost);
 }
 
-void SessionManager::await_suspension(const std::string& name, There there, Answer answer,
+void SessionManager::await_suspension(const std::string& name, const char* state, Answer answer,
                                       std::chrono::steady_clock::time_point until) {
   request(name, {{"op", "suspension"}}, [=, this](Result<nlohmann::json> reply) {
-    if (!reply.ok() || there(reply.value())) return answer(std::move(reply));
+    const bool ended = !reply.ok() || is_in(reply.value(), state) || !reply.value().value("error", "").empty();
+    if (ended) return answer(std::move(reply));
     if (std::chrono::steady_clock::now() > until) {
       return answer(
           Status::error(ETIMEDOUT, "the session of '{}' is {} for too long", name, reply.value().value("state", "?")));
     }
     // Once, and freed by the loop.
-    auto* const again = new std::function<void()>([=, this] { await_suspension(name, there, answer, until); });
+    auto* const again = new std::function<void()>([=, this] { await_suspension(name, state, answer, until); });
     const timeval pause{0, kSuspensionPollUs};
     event_base_once(
         base_, -1, EV_TIMEOUT,

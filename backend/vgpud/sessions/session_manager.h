@@ -27,6 +27,9 @@ class MpsDaemon;
 struct Gpu;
 class SessionSupervisor;
 
+// Whether that is the state of what a session says of its suspension.
+bool is_in(const nlohmann::json& suspension, const char* state);
+
 class SessionManager {
  public:
   using Ready = std::function<void(const Status&)>;
@@ -75,10 +78,9 @@ class SessionManager {
   // Its session is to stop its programs, which is how it begins to be suspended; or no more, if that comes to nothing.
   void set_pausing(const std::string& name, bool pausing);
   bool pausing(const std::string& name) const;
-  // Answers with what the session says of its suspension, once `there` holds of it. As request(); ETIMEDOUT too if it
-  // does not come to that within a minute.
-  using There = std::function<bool(const nlohmann::json& suspension)>;
-  void await_suspension(const std::string& name, There there, Answer answer);
+  // Answers with what the session says of its suspension, once that is_in() `state`, or has an error. As request();
+  // ETIMEDOUT too if it does not come to that within a minute.
+  void await_suspension(const std::string& name, const char* state, Answer answer);
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
@@ -92,7 +94,7 @@ class SessionManager {
 
  private:
   nlohmann::json sharing_config(const VgpuSpec& spec) const;
-  void await_suspension(const std::string& name, There there, Answer answer,
+  void await_suspension(const std::string& name, const char* state, Answer answer,
                         std::chrono::steady_clock::time_point until);
   MpsDaemon* mps_of(const std::string& device) const;  // null: it has no contexts that MPS could join
   void make_daemons();
