@@ -104,14 +104,6 @@ Result<Gpus> make_gpus(const Config& config, const Registry& registry) {
   return Gpus(std::move(gpus));
 }
 
-// A virtual GPU that the arbiter does not take is not scheduled, which is better than not started.
-void add_to_arbiter(const Registry& registry, const Gpu& gpu, const VgpuSpec& spec) {
-  if (Status status = gpu.arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
-    log::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
-  }
-  tell_arbiter(gpu, spec, registry.all());
-}
-
 PlanningMode planning_mode_of(const Config& config, const Registry& registry) {
   const PlanningMode mode = effective_planning_mode(config.planning_mode, registry.planning_mode());
   if (config.lab || !is_lab_mode(mode)) return mode;
@@ -128,7 +120,7 @@ void start_all(const Registry& registry, const Gpus& gpus, SessionManager* sessi
                 gpus.names());
       continue;
     }
-    add_to_arbiter(registry, *gpu, spec);
+    add_to_arbiter(*gpu, spec, registry.all());
     session_manager->add(spec, nullptr);
   }
 }

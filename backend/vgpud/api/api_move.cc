@@ -188,10 +188,7 @@ void Api::undo_move(const VgpuSpec& before, const VgpuSpec& refused) {
   restore(back);
   const Gpu* const gpu = gpus_->of(before);
   if (!gpu) return;
-  if (Status status = gpu->arbiter->add(back.name, engine_shares(back)); !status.ok()) {
-    log::error("the shares of '{}' are not enforced: {}", back.name, status.message());
-  }
-  tell_arbiter(*gpu, back, registry_->all());
+  add_to_arbiter(*gpu, back, registry_->all());
   session_manager_->move(back, [](const Status&) {});
 }
 

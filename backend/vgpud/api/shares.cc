@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/vgpud/arbiter/partitions.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 namespace {
@@ -97,6 +98,14 @@ void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec
   gpu.arbiter->set_latency(spec.name, latency_ns(spec));
   gpu.arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
   gpu.arbiter->set_sm_part(spec.name, own_part(spec, all, gpu.device));
+}
+
+void add_to_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all) {
+  if (Status status = gpu.arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
+    log::error(log::About{spec.name, spec.device}, "the arbiter does not take it, and its shares are not enforced: {}",
+               status.message());
+  }
+  tell_arbiter(gpu, spec, all);
 }
 
 nlohmann::json to_json(const ArbiterOptions& options) {

@@ -61,6 +61,8 @@ int64_t latency_ns(const VgpuSpec& spec);
 int64_t kernel_deadline_ns(const VgpuSpec& spec);
 // What the arbiter is to know of one of its virtual GPUs beside the shares; `all`: the virtual GPUs of the host.
 void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all);
+// Has it scheduled. One that the arbiter does not take is not scheduled, which is logged and better than not started.
+void add_to_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all);
 
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}
