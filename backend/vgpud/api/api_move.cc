@@ -11,7 +11,7 @@
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/placement.h"
 #include "memory/base/json.h"
-#include "memory/base/log.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 
@@ -170,7 +170,7 @@ void Api::commit_move(const VgpuSpec& spec, const std::string& device, const jso
     const std::optional<VgpuSpec> now = registry_->find(to.name);
     if (!now) return not_found(to.name, answer);
     if (status.ok()) {
-      log::info("{}: moved from '{}' to '{}'", to.name, before.device, to.device);
+      log::info(log::About{to.name, to.device}, "moved from '{}' to '{}'", before.device, to.device);
       return show(*now, 200, answer);
     }
     undo_move(before, *now);

@@ -414,9 +414,9 @@ void SessionSupervisor::set_pausing(bool pausing) {
 
 void SessionSupervisor::tell() {
   if (!link_) return;
-  ask(set_request(), [name = spec_.name](const Result<nlohmann::json>& reply) {
+  ask(set_request(), [spec = spec_](const Result<nlohmann::json>& reply) {
     const Status refused = reply.ok() ? refusal(reply.value()) : Status();
-    if (!refused.ok()) log::error("{}: the session refuses what it is told: {}", name, refused.message());
+    if (!refused.ok()) log::error(about(spec), "the session refuses what it is told: {}", refused.message());
   });
 }
 
