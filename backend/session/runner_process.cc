@@ -204,6 +204,10 @@ void RunnerProcess::set_channel_groups(std::optional<RunnerChannelGroups> channe
   if (on_channel_groups_) on_channel_groups_();
 }
 
+void RunnerProcess::forget_channel_groups() {
+  if (channel_groups_) set_channel_groups(std::nullopt);
+}
+
 void RunnerProcess::handle(const RunnerMessage& message) {
   if (message.type == RunnerMessageType::kDone) {
     answer(message.id, static_cast<int>(std::min<uint64_t>(message.value, 4095)));
@@ -241,7 +245,7 @@ void RunnerProcess::answer_failed() {
 
 void RunnerProcess::stop(Stop how) {
   // Before it goes, so that what it had on the GPU is free when it has gone.
-  if (channel_groups_) set_channel_groups(std::nullopt);
+  forget_channel_groups();
   if (how == Stop::kKill || contexts_off_) {
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   } else if (!stopping_) {
@@ -254,7 +258,7 @@ void RunnerProcess::stop(Stop how) {
 
 void RunnerProcess::fail(uint32_t error) {
   if (stopping_) return;
-  if (channel_groups_) set_channel_groups(std::nullopt);
+  forget_channel_groups();
   stopping_ = true;
   send({.type = RunnerMessageType::kFail, .value = error}, {}, {}, [this](int) { stop(Stop::kKill); });
   const timeval timeout = to_timeval(kFailTimeout);
@@ -269,7 +273,7 @@ bool RunnerProcess::ending() const {
 
 void RunnerProcess::set_contexts_off(bool off) {
   contexts_off_ = off;
-  if (off && channel_groups_) set_channel_groups(std::nullopt);
+  if (off) forget_channel_groups();
 }
 
 bool RunnerProcess::reap(std::string* why) {

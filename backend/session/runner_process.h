@@ -75,6 +75,7 @@ class RunnerProcess : public Runner {
   void take_device_info(std::span<const std::byte>* packet);
   bool handle_channel_groups(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
   void set_channel_groups(std::optional<RunnerChannelGroups> channel_groups);
+  void forget_channel_groups();  // if it has any
   void flush();
   void enqueue(const RunnerMessage& message, std::span<const std::byte> tail, std::span<const int> fds);
   void fail_later(uint32_t serial, int error);
