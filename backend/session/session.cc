@@ -167,6 +167,7 @@ Status Session::prepare() {
   pool_->set_segments(segments_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
+  choose_device_of_helpers();
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
@@ -214,7 +215,6 @@ void Session::link_peers(UniqueFd listener) {
 void Session::make_suspension() {
   if (is_cuda(sharing_config_)) {
     checkpointer_ = std::make_unique<CheckpointerProcess>(base_.get(), config_.runner, runner_file_.get());
-    choose_device_of_helpers();
   }
   suspension_ = std::make_unique<Suspension>(
       base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
@@ -247,7 +247,6 @@ Status Session::check_suspendable() const {
 void Session::open_segments(const RunnerProgram& program) {
   runner_environment_ = program.environment;
   segment_maker_ = std::make_unique<SegmentMaker>(base_.get(), program.path, runner_file_.get());
-  choose_device_of_helpers();
   segment_host_ = std::make_unique<SegmentHost>(config_.index, &usage_page_, segment_maker_.get());
   segments_ = std::make_unique<SegmentService>(config_.index, segment_host_.get());
 }
