@@ -121,10 +121,9 @@ double sum(const json& vgpus, const char* pointer) {
 
 std::string totals(const json& vgpus) {
   const auto suspended = std::count_if(vgpus.begin(), vgpus.end(), is_suspended);
-  return fmt::format("all: compute {:.1f} %, copy in {:.1f} %, copy out {:.1f} %, memory {}{}",
-                     sum(vgpus, "/engines/compute/use_percent"), sum(vgpus, "/engines/copy_in/use_percent"),
-                     sum(vgpus, "/engines/copy_out/use_percent"), bytes(sum(vgpus, "/memory_used")),
-                     suspended ? fmt::format(", {} suspended", suspended) : "");
+  return fmt::format("all: compute {:.1f} %, copy in {:.1f} %, copy out {:.1f} %, memory {}{}", sum(vgpus, kComputeUse),
+                     sum(vgpus, "/engines/copy_in/use_percent"), sum(vgpus, "/engines/copy_out/use_percent"),
+                     bytes(sum(vgpus, "/memory_used")), suspended ? fmt::format(", {} suspended", suspended) : "");
 }
 
 const Column* sorted_column(char key) {
