@@ -1,11 +1,8 @@
 #include "backend/vgpud/sessions/session_supervisor.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -16,6 +13,7 @@
 #include "backend/vgpud/gpu.h"
 #include "backend/vgpud/owners.h"
 #include "backend/vgpud/sessions/log_writer.h"
+#include "backend/vgpud/sessions/session_process.h"
 #include "backend/vgpud/sessions/session_reply.h"
 #include "memory/base/log_about.h"
 
@@ -25,9 +23,6 @@ namespace {
 using std::chrono::steady_clock;
 constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionStable{10}, kAnswerTimeout{3};
 constexpr long kPollMs = 100, kFirstPauseMs = 200, kLongestPauseMs = 10000;
-constexpr int kStandardDescriptors = 3;
-
-uint32_t soft_sms(const Gpu& gpu) { return gpu.device.kind == "soft" ? gpu.device.sms : 0; }
 
 // A session that understood what it was told may still refuse it.
 Status refusal(const nlohmann::json& reply) {
@@ -37,9 +32,6 @@ Status refusal(const nlohmann::json& reply) {
 }
 
 log::About about(const VgpuSpec& spec) { return {spec.name, spec.device}; }
-
-// Sessions are told numbers: who asks for a name loads what knows names, and waits for it.
-std::string group_text(const SocketAccess& access) { return access.group ? std::to_string(*access.group) : "-1"; }
 
 }  // namespace
 
@@ -91,56 +83,6 @@ void SessionSupervisor::adopt_or_spawn() {
   wait(kPollMs);
 }
 
-std::vector<std::string> SessionSupervisor::arguments() const {
-  const uint32_t uid = config_.first_uid && ::geteuid() == 0 ? config_.first_uid + spec_.index : 0;
-  std::vector<std::string> result = {config_.session_program,
-                                     "--name",
-                                     spec_.name,
-                                     "--index",
-                                     std::to_string(spec_.index),
-                                     "--memory",
-                                     std::to_string(spec_.memory),
-                                     "--resident",
-                                     std::to_string(reserved_memory(spec_)),
-                                     "--device",
-                                     spec_.device,
-                                     "--gpu",
-                                     gpu_->device.visible,
-                                     "--soft-sms",
-                                     std::to_string(soft_sms(*gpu_)),
-                                     "--sharing",
-                                     to_text(spec_.sharing),
-                                     "--slices",
-                                     slices_text(config_.slices, gpu_->device),
-                                     "--run",
-                                     config_.run,
-                                     "--state",
-                                     config_.state + "/vgpus/" + spec_.name,
-                                     "--runner",
-                                     runner_of(config_.runner_program, gpu_->device.kind),
-                                     "--warm",
-                                     std::to_string(config_.warm_runners),
-                                     "--uid",
-                                     std::to_string(uid),
-                                     "--gid",
-                                     std::to_string(uid),
-                                     "--limits",
-                                     to_text(effective_limits(config_.limits, spec_.limits)),
-                                     "--owner",
-                                     to_text(owner_of(spec_)),
-                                     "--vm-owner",
-                                     to_text(vm_owner_of(spec_, config_)),
-                                     "--direct-mode",
-                                     spec_.direct_mode.empty() ? config_.direct_mode : spec_.direct_mode,
-                                     "--direct-group",
-                                     group_text(direct_access(spec_, config_)),
-                                     "--vm-mode",
-                                     config_.vm_mode,
-                                     "--vm-group",
-                                     group_text(vm_access(config_))};
-  return result;
-}
-
 Status SessionSupervisor::spawn() {
   const std::string folder = vgpu_directory(config_.run, spec_.name);
   if (Status status = make_folder(folder, 0755); !status.ok()) return status;
@@ -161,14 +103,11 @@ Status SessionSupervisor::spawn() {
   if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   ready_.reset(ends[0]);
   const UniqueFd tells_ready(ends[1]);
-  auto texts = arguments();
-  texts.insert(texts.end(), {"--ready", std::to_string(tells_ready.get())});
-  const pid_t pid = ::fork();
-  if (pid < 0) return Status::system("cannot fork a session");
-  if (pid == 0) child(texts, log.value().get(), tells_ready.get(), entrance.get());
-  log::info(about(spec_), "started a session (pid {})", pid);
+  const auto pid = start_session(session_arguments(config_, spec_, *gpu_), log.value(), tells_ready, entrance);
+  if (!pid.ok()) return pid.status();
+  log::info(about(spec_), "started a session (pid {})", pid.value());
   await_ready();
-  watch(pid);
+  watch(pid.value());
   return {};
 }
 
@@ -190,28 +129,6 @@ Status SessionSupervisor::bound() const {
   return cgroups_->set(spec_.name, {.memory = host_memory_of(spec_, gpu_->device, config_.cgroup),
                                     .pids = config_.cgroup.pids,
                                     .cpu_weight = config_.cgroup.cpu_weight});
-}
-
-void SessionSupervisor::child(const std::vector<std::string>& texts, int log, int ready, int cgroup) const {
-  std::vector<char*> pointers;
-  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  // The unit grants it to the arbiter; a tenant's threads that go before all others would keep the processors.
-  const rlimit none_left{0, 0};
-  ::setrlimit(RLIMIT_RTPRIO, &none_left);
-  if (cgroup >= 0 && ::write(cgroup, "0", 1) != 1) ::_exit(125);
-  ::setsid();  // a terminal's interrupt is for vgpud alone
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null = ::open("/dev/null", O_RDWR);
-  ::dup2(null, STDIN_FILENO);
-  ::dup2(null, STDOUT_FILENO);
-  ::dup2(log, STDERR_FILENO);
-  ::close_range(kStandardDescriptors, ~0u, CLOSE_RANGE_CLOEXEC);
-  ::fcntl(ready, F_SETFD, 0);
-  ::execv(pointers[0], pointers.data());
-  ::_exit(126);
 }
 
 void SessionSupervisor::watch(int pid) {

@@ -58,8 +58,6 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void give_sockets() const;
   // The bounds of what it takes of the host, where there are cgroups.
   Status bound() const;
-  void child(const std::vector<std::string>& arguments, int log, int ready, int cgroup) const;
-  std::vector<std::string> arguments() const;
   bool connect();
   void connect_gates();
   void ask(const nlohmann::json& object, SessionManager::Answer answer);

@@ -1,0 +1,106 @@
+#include "backend/vgpud/sessions/session_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "backend/control/paths.h"
+#include "backend/vgpud/owners.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr int kStandardDescriptors = 3;
+
+// Sessions are told numbers: who asks for a name loads what knows names, and waits for it.
+std::string group_text(const SocketAccess& access) { return access.group ? std::to_string(*access.group) : "-1"; }
+
+// The child.
+[[noreturn]] void become_session(const std::vector<std::string>& texts, int log, int ready, int cgroup) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  // The unit grants it to the arbiter; a tenant's threads that go before all others would keep the processors.
+  const rlimit none_left{0, 0};
+  ::setrlimit(RLIMIT_RTPRIO, &none_left);
+  if (cgroup >= 0 && ::write(cgroup, "0", 1) != 1) ::_exit(125);
+  ::setsid();  // a terminal's interrupt is for vgpud alone
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = ::open("/dev/null", O_RDWR);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(null, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(kStandardDescriptors, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::fcntl(ready, F_SETFD, 0);
+  ::execv(pointers[0], pointers.data());
+  ::_exit(126);
+}
+
+}  // namespace
+
+uint32_t soft_sms(const Gpu& gpu) { return gpu.device.kind == "soft" ? gpu.device.sms : 0; }
+
+std::vector<std::string> session_arguments(const Config& config, const VgpuSpec& spec, const Gpu& gpu) {
+  const uint32_t uid = config.first_uid && ::geteuid() == 0 ? config.first_uid + spec.index : 0;
+  std::vector<std::string> result = {config.session_program,
+                                     "--name",
+                                     spec.name,
+                                     "--index",
+                                     std::to_string(spec.index),
+                                     "--memory",
+                                     std::to_string(spec.memory),
+                                     "--resident",
+                                     std::to_string(reserved_memory(spec)),
+                                     "--device",
+                                     spec.device,
+                                     "--gpu",
+                                     gpu.device.visible,
+                                     "--soft-sms",
+                                     std::to_string(soft_sms(gpu)),
+                                     "--sharing",
+                                     to_text(spec.sharing),
+                                     "--slices",
+                                     slices_text(config.slices, gpu.device),
+                                     "--run",
+                                     config.run,
+                                     "--state",
+                                     config.state + "/vgpus/" + spec.name,
+                                     "--runner",
+                                     runner_of(config.runner_program, gpu.device.kind),
+                                     "--warm",
+                                     std::to_string(config.warm_runners),
+                                     "--uid",
+                                     std::to_string(uid),
+                                     "--gid",
+                                     std::to_string(uid),
+                                     "--limits",
+                                     to_text(effective_limits(config.limits, spec.limits)),
+                                     "--owner",
+                                     to_text(owner_of(spec)),
+                                     "--vm-owner",
+                                     to_text(vm_owner_of(spec, config)),
+                                     "--direct-mode",
+                                     spec.direct_mode.empty() ? config.direct_mode : spec.direct_mode,
+                                     "--direct-group",
+                                     group_text(direct_access(spec, config)),
+                                     "--vm-mode",
+                                     config.vm_mode,
+                                     "--vm-group",
+                                     group_text(vm_access(config))};
+  return result;
+}
+
+Result<pid_t> start_session(std::vector<std::string> arguments, const UniqueFd& log, const UniqueFd& ready,
+                            const UniqueFd& cgroup) {
+  arguments.insert(arguments.end(), {"--ready", std::to_string(ready.get())});
+  const pid_t pid = ::fork();
+  if (pid < 0) return Status::system("cannot fork a session");
+  if (pid == 0) become_session(arguments, log.get(), ready.get(), cgroup.get());
+  return pid;
+}
+
+}  // namespace bandsaw
