@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -26,21 +25,12 @@ constexpr uint32_t kVmProcessesMax = kUsageSlots;
 // What a process's context takes of a GPU's memory; and programs that may wait with a runner and without having asked
 // for one, whose runner has made it ahead.
 constexpr uint64_t kContextBytes = 520ull << 20, kWithoutContext = 2;
-constexpr std::chrono::milliseconds kStopDelay{5};  // long enough for the answer to leave
 
 Result<UniqueFd> listen_for(const std::string& path, int type, const Owner& owner, const SocketAccess& access) {
   auto socket = listen_unix(path, type, 0);
   if (!socket.ok()) return socket;
   Status status = give_socket(path, owner, access);
   return status.ok() ? std::move(socket) : Result<UniqueFd>(std::move(status));
-}
-
-Status take_owner(const nlohmann::json& request, const char* key, Owner* owner) {
-  if (!request.contains(key)) return {};  // as a vgpud of an earlier version asks
-  if (!request[key].is_string()) return Status::error(EINVAL, "'{}' must be a text", key);
-  const auto parsed = parse_owner(request[key].get<std::string>());
-  if (parsed.ok()) *owner = parsed.value();
-  return parsed.status();
 }
 
 void raise_descriptor_limit() {
@@ -116,18 +106,6 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
     return status_query_->answer(query, seen());
   };
   return result;
-}
-
-// The MPS daemon that a program of this virtual GPU has taken along, if one has; also one that still runs.
-std::string Session::faulted() const {
-  auto processes = vm_->processes().status();
-  for (auto& process : direct_->processes()) processes.push_back(std::move(process));
-  for (const auto& process : processes) {
-    const auto mps = process.value("mps", std::string());
-    if (mps.empty() || !process.contains("usage")) continue;
-    if (is_shared_fault(process["usage"].value("sticky", 0u))) return mps;
-  }
-  return faulted_;
 }
 
 Status Session::prepare() {
@@ -261,17 +239,6 @@ void Session::choose_device_of_helpers() {
   segment_maker_->set_environment(with_variables(runner_environment_, launch_config.variables));
 }
 
-Status Session::end_segment(const nlohmann::json& request) {
-  uint64_t id = 0;
-  const std::string text = request.contains("id") && request["id"].is_string() ? request["id"].get<std::string>() : "";
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (error != std::errc() || end != text.data() + text.size() || id >= segment::kFirstOwnId) {
-    return Status::error(EINVAL, "segment_end needs an 'id'");
-  }
-  segment_host_->end(id);
-  return {};
-}
-
 RunnerProgram Session::runner_program() const {
   RunnerProgram program;
   program.path = config_.runner;
@@ -299,157 +266,11 @@ void Session::run() {
   ::unlink(session_socket(config_.run, config_.name).c_str());  // if we still may; vgpud removes the folder
 }
 
-nlohmann::json Session::answer(const nlohmann::json& request) {
-  const std::string op = request.contains("op") && request["op"].is_string() ? request["op"].get<std::string>() : "";
-  if (op == "status") return status();
-  if (op == "set") {
-    const Status status = set(request);
-    return status.ok() ? nlohmann::json{{"ok", true}, {"notices", true}, {"device", sharing_config_.device}}
-                       : nlohmann::json{{"ok", false}, {"error", status.message()}};
-  }
-  if (op == "segment_end") {
-    const Status status = end_segment(request);
-    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
-  }
-  if (op == "suspension") {
-    nlohmann::json state = suspension_->describe();
-    state["ok"] = true;
-    return state;
-  }
-  if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
-  if (op == "shutdown") {
-    stop_soon();
-    return {{"ok", true}};
-  }
-  return {{"ok", false}, {"error", "unknown request '" + op.substr(0, 32) + "'"}};
-}
-
-Status Session::set(const nlohmann::json& request) {
-  if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
-    return Status::error(EINVAL, "set needs a number 'memory'");
-  }
-  SharingConfig wanted = sharing_config_;
-  if (Status status = read_sharing_config(request, &wanted); !status.ok()) return status;
-  if (Status status = check_device(wanted); !status.ok()) return status;
-  if (!same_device(wanted, sharing_config_)) pool_->forget_device();
-  sharing_config_ = std::move(wanted);
-  Limits limits = usage_page_.limits();
-  if (request.contains("limits")) {
-    if (!request["limits"].is_string()) return Status::error(EINVAL, "'limits' must be a text");
-    if (Status status = read_limits(request["limits"].get<std::string>(), &limits); !status.ok()) return status;
-  }
-  if (Status status = set_owners(request); !status.ok()) return status;
-  if (Status status = expect_domain(request); !status.ok()) return status;
-  usage_page_.set_limits(limits);
-  const uint64_t before = usage_page_.memory_share();
-  const auto resident = request.find("resident");
-  if (resident != request.end() && !resident->is_number_unsigned()) {
-    return Status::error(EINVAL, "'resident' must be a number");
-  }
-  usage_page_.set_memory_share(request["memory"].get<uint64_t>(),
-                               resident != request.end() ? resident->get<uint64_t>() : UINT64_MAX);
-  if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
-  apply_sharing_config();
-  if (request.contains("suspension")) {
-    if (!request["suspension"].is_string()) return Status::error(EINVAL, "'suspension' must be a text");
-    if (Status status = suspension_->want(request["suspension"].get<std::string>()); !status.ok()) return status;
-  }
-  return request.contains("segments") ? segments_->set(request["segments"]) : Status();
-}
-
-Status Session::check_device(const SharingConfig& wanted) const {
-  const std::string& has = sharing_config_.device;
-  if (same_device(wanted, sharing_config_)) return {};
-  if (is_cuda(wanted) != is_cuda(sharing_config_)) {
-    return Status::error(EINVAL, "a session of '{}' cannot become one of '{}'", has, wanted.device);
-  }
-  const size_t programs = pool_->serving().size();
-  if (programs != 0 && (is_cuda(wanted) || !suspension_->stands_still())) {
-    return Status::error(EBUSY, "{} of its programs are on '{}'", programs, has);
-  }
-  log::info("moves from '{}' to '{}', with {} programs", has, wanted.device, programs);
-  return {};
-}
-
-// vgpud sees to the permissions of the sockets, which the session can no longer change.
-Status Session::set_owners(const nlohmann::json& request) {
-  Owner owner = owner_, vm_owner = vm_owner_;
-  Status status = take_owner(request, "owner", &owner);
-  if (status.ok()) status = take_owner(request, "vm_owner", &vm_owner);
-  if (!status.ok()) return status;
-  if (owner != owner_ || vm_owner != vm_owner_) {
-    log::info("belongs to {}, its VM's socket to {}", to_text(owner), to_text(vm_owner));
-  }
-  owner_ = owner;
-  vm_owner_ = vm_owner;
-  return {};
-}
-
 Status Session::admit(const Owner& owner, int socket) const {
   const Peer peer = read_peer(socket);
   if (admits(owner, peer, own_uid_)) return {};
   return Status::error(EACCES, "virtual GPU '{}' has an owner, and user {} is not it (`vgpuctl show` says who is)",
                        config_.name, peer.who.uid);
-}
-
-void Session::apply_sharing_config() {
-  if (!sharing_config_.lost.empty()) pool_->end_clients(sharing_config_.lost);
-  if (!sharing_config_.device_error.empty()) {
-    pool_->end_all();
-    segment_host_->device_lost();
-  }
-  pool_->set_launch_config(runner_launch_config(sharing_config_));
-  choose_device_of_helpers();
-}
-
-void Session::stop_soon() {
-  const timeval delay = to_timeval(kStopDelay);
-  event_base_loopexit(base_.get(), &delay);
-}
-
-nlohmann::json Session::limits_state() const {
-  auto state = nlohmann::json::object();
-  const auto held = usage_page_.held();
-  for (size_t i = 0; i < kLimitedCount; ++i) {
-    state[kLimitedNames[i]] = {{"held", held[i]}, {"most", usage_page_.limits()[i]}};
-  }
-  return state;
-}
-
-nlohmann::json Session::status() const {
-  const Usage total = usage_page_.total();
-  auto processes = vm_->processes().status();
-  for (auto& process : direct_->processes()) processes.push_back(std::move(process));
-  const auto uptime = std::chrono::steady_clock::now() - started_;
-  return {{"ok", true},
-          {"name", config_.name},
-          {"uuid", uuid_text(identity_)},
-          {"pci_bus_id", pci_bus_text(identity_)},
-          {"pid", ::getpid()},
-          {"release", wire::kRelease},
-          {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(uptime).count()},
-          {"memory_share", usage_page_.memory_share()},
-          {"memory_used", total.memory_bytes},
-          {"memory_resident", usage_page_.resident()},
-          {"memory_swapped", suspension_->suspended() ? total.memory_bytes : total.swapped_bytes},
-          {"suspension", suspension_->describe()},
-          {"usage", to_json(total)},
-          {"limits", limits_state()},
-          {"segments", segment_host_->state()},
-          {"processes", std::move(processes)},
-          {"sharing", to_text(sharing_config_.sharing)},
-          {"planning", to_text(sharing_config_.mode)},
-          {"runners",
-           {{"warm", pool_->warm()},
-            {"living", pool_->living()},
-            {"started", pool_->started()},
-            {"failed", pool_->failed()}}},
-          {"vm",
-           {{"connected", vm_->device().connected()},
-            {"driver", vm_->device().driver_ready()},
-            {"ram_bytes", vm_->processes().ram().total_bytes()}}},
-          {"xen", xen_state()},
-          {"direct", {{"connections", direct_->connections()}}}};
 }
 
 }  // namespace bandsaw
