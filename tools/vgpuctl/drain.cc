@@ -26,12 +26,21 @@ void print_drained(const json& device) {
   }
 }
 
+// Made by the DRA driver of Kubernetes, which has promised this device and counts with it.
+bool is_of_kubernetes(const std::string& name) { return name.starts_with("dra-"); }
+
 // Each to any other device with room. {"moved": [{"name", "device"}], "stay": [{"name", "error", "hint"}]}
 json move_all(Options options, const json& vgpus, const std::string& device) {
   json done = {{"moved", json::array()}, {"stay", json::array()}};
   for (const json& vgpu : vgpus) {
     if (vgpu.value("device", "") != device) continue;
     options.name = vgpu.value("name", "");
+    if (is_of_kubernetes(options.name)) {
+      done["stay"].push_back({{"name", options.name},
+                              {"error", "Kubernetes has chosen its device"},
+                              {"hint", "`kubectl drain` the node, and it ends with its pod"}});
+      continue;
+    }
     const Reply reply = call(options, "POST", vgpu_target(options) + "/move");
     if (const Refusal* refusal = std::get_if<Refusal>(&reply)) {
       done["stay"].push_back({{"name", options.name}, {"error", refusal->error}, {"hint", refusal->hint}});

@@ -115,6 +115,18 @@ class TestMove(DaemonCase):
         assert (moved["moved"], moved["stay"]) == ([{"name": "b", "device": "soft:0"}], [])
         self.refused(4, "no device 'soft:7'", "drain", "soft:7", "--move")
 
+    def test_a_device_is_not_emptied_of_what_kubernetes_has_placed(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:1")
+        self.ok("create", "dra-5f0c-0", "--memory", "1G", "--gpu", "soft:1")
+        done = self.ctl("drain", "soft:1", "--move", "--json")
+        said = json.loads(done.stdout)
+        assert (done.returncode, [one["name"] for one in said["moved"]]) == (1, ["a"])
+        (stays,) = said["stay"]
+        assert (stays["name"], stays["error"]) == ("dra-5f0c-0", "Kubernetes has chosen its device")
+        assert self.show("dra-5f0c-0")["device"] == "soft:1"
+        assert "dra-5f0c-0 stays: Kubernetes has chosen its device (`kubectl drain`" in self.ctl(
+            "drain", "soft:1", "--move").stdout
+
     def test_what_cannot_be_written_down_does_not_move(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
         client = self.direct("a")
