@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -94,6 +95,9 @@ class Api {
   void change_device(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
   void attach(const nlohmann::json& body, const VgpuSpec& spec, const Answer& answer);
   void detach(const VgpuSpec& spec, const Answer& answer);
+  // For a change that stops the virtual GPU's programs: `answer`, until which no other such change begins. Null: one is
+  // under way, and this is refused.
+  Answer claim(const std::string& name, const char* what, const Answer& answer);
   // Its programs stop, then what it has on the device leaves that; and the other way round.
   void suspend(const VgpuSpec& spec, const Answer& answer);
   void commit_suspend(const std::string& name, const nlohmann::json& paused, const Answer& answer);
@@ -131,7 +135,8 @@ class Api {
   SessionManager* session_manager_;
   Gpus* gpus_;
   History* history_ = nullptr;
-  uint64_t trace_ = 0, traces_ = 0;  // the one that is being recorded, 0: none; how many there were
+  std::map<std::string, const char*> claimed_;  // by the virtual GPU's name: what is being done to it
+  uint64_t trace_ = 0, traces_ = 0;             // the one that is being recorded, 0: none; how many there were
   std::chrono::steady_clock::time_point trace_until_{};
   std::function<void()> shut_down_;
 };

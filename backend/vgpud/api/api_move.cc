@@ -107,14 +107,12 @@ std::optional<Refusal> Api::find_target(const std::string& device, const json& v
   return status.ok() ? std::nullopt : std::optional(api::refusal_of_shares(status));
 }
 
-void Api::move(const json& body, const VgpuSpec& spec, const Answer& answer) {
+void Api::move(const json& body, const VgpuSpec& spec, const Answer& asker) {
+  const Answer answer = claim(spec.name, "moved", asker);
+  if (!answer) return;
   const std::string device = text_in(body, "device");
   if (!body.is_object() || body.size() > 1 || (body.size() == 1 && device.empty())) {
     return refuse(answer, 400, "what can be said here is 'device'", "send {\"device\": NAME}, or {} for any with room");
-  }
-  if (session_manager_->pausing(spec.name)) {
-    return refuse(answer, 409, fmt::format("'{}' is being suspended or moved by somebody else", spec.name),
-                  "wait for it");
   }
   view(spec, [this, spec, device, answer](const json& now) {
     VgpuSpec to = spec;

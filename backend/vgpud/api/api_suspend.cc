@@ -20,13 +20,24 @@ Status why_not(const json& suspension) { return Status::error(EBUSY, "{}", suspe
 
 }  // namespace
 
-void Api::suspend(const VgpuSpec& spec, const Answer& answer) {
+// Each waits for a state that another would leave again.
+Api::Answer Api::claim(const std::string& name, const char* what, const Answer& answer) {
+  if (const auto [other, claimed] = claimed_.try_emplace(name, what); !claimed) {
+    refuse(answer, 409, fmt::format("'{}' is being {}", name, other->second), "wait for it");
+    return nullptr;
+  }
+  return [this, name, answer](const HttpAnswer& given) {
+    claimed_.erase(name);
+    answer(given);
+  };
+}
+
+void Api::suspend(const VgpuSpec& spec, const Answer& asker) {
+  const Answer answer = claim(spec.name, "suspended", asker);
+  if (!answer) return;
   if (spec.suspended) {
     return refuse(answer, 409, fmt::format("'{}' is suspended already", spec.name),
                   fmt::format("`vgpuctl resume {}` lets it go on", spec.name));
-  }
-  if (session_manager_->pausing(spec.name)) {
-    return refuse(answer, 409, fmt::format("'{}' is being suspended by somebody else", spec.name), "wait for it");
   }
   if (spec.sharing == Sharing::kMps) {
     return refuse(
@@ -70,7 +81,9 @@ void Api::commit_suspend(const std::string& name, const json& paused, const Answ
   finish_suspension(*found, "suspended", answer);
 }
 
-void Api::resume(const VgpuSpec& spec, const Answer& answer) {
+void Api::resume(const VgpuSpec& spec, const Answer& asker) {
+  const Answer answer = claim(spec.name, "resumed", asker);
+  if (!answer) return;
   if (!spec.suspended) {
     return refuse(answer, 409, fmt::format("'{}' is not suspended", spec.name), "`vgpuctl list` says which are");
   }

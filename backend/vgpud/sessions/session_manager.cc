@@ -248,11 +248,6 @@ void SessionManager::set_pausing(const std::string& name, bool pausing) {
   if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_pausing(pausing);
 }
 
-bool SessionManager::pausing(const std::string& name) const {
-  const auto found = supervisors_.find(name);
-  return found != supervisors_.end() && found->second->pausing();
-}
-
 bool is_in(const nlohmann::json& suspension, const char* state) { return suspension.value("state", "") == state; }
 
 void SessionManager::await_suspension(const std::string& name, const char* state, Answer answer) {

@@ -77,7 +77,6 @@ class SessionManager {
 
   // Its session is to stop its programs, which is how it begins to be suspended; or no more, if that comes to nothing.
   void set_pausing(const std::string& name, bool pausing);
-  bool pausing(const std::string& name) const;
   // Answers with what the session says of its suspension, once that is_in() `state`, or has an error. As request();
   // ETIMEDOUT too if it does not come to that within a minute.
   void await_suspension(const std::string& name, const char* state, Answer answer);

@@ -32,7 +32,6 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void tell();  // the session, what has changed
   // Its programs are to stop, so that it can be suspended; forgotten with vgpud.
   void set_pausing(bool pausing);
-  bool pausing() const { return pausing_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, SessionManager::Answer answer);
