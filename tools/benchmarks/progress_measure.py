@@ -18,7 +18,6 @@ from benchmarks.results import reaches
 from benchmarks.shares_run import now
 from lab.shell import Failure, say
 
-
 LAST_STEPS = 3  # seconds
 
 
