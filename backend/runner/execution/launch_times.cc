@@ -12,14 +12,20 @@ LaunchTimes::Known LaunchTimes::find(const LaunchId& id, bool alone) {
   const bool has_shape = shape != times_.end(), has_exact = exact != times_.end();
   if (has_shape) shape->second.used = now;
   if (has_exact) exact->second.used = now;
-  Known known;
-  if (has_exact) known.ns = exact->second.usual;
-  if (has_shape && known.ns == 0) known.ns = shape->second.usual;
+  Known known{.ns = usual(has_shape ? &shape->second : nullptr, has_exact ? &exact->second : nullptr)};
   const bool little = !has_shape || shape->second.begun < kEnough;
   const bool due = little || !has_exact || exact->second.begun < kEnough || now - exact->second.sampled >= kAgain;
   const auto between = little ? kBetween : alone && known.ns != 0 ? kAgain : kBetweenLater;
   known.sample = due && now - sampled_ >= between;
   return known;
+}
+
+uint64_t LaunchTimes::usual(const Time* shape, const Time* exact) {
+  if (!exact || exact->usual == 0) return shape ? shape->usual : 0;
+  if (exact->alone || !shape || !shape->alone) return exact->usual;
+  const uint64_t little = shape->usual / kLittle;
+  const bool same = exact->usual >= shape->usual - little && exact->usual <= shape->usual + little;
+  return same ? shape->usual : exact->usual;
 }
 
 void LaunchTimes::begin_sample(const LaunchId& id) {

@@ -13,8 +13,9 @@
 // (a GPU at its limit of power is faster beside a program that needs little) or more. So what was learnt alone stays,
 // as long as samples beside others differ little from it.
 //
-// A launch with new parameters is taken to need what those with the same grid did, until it has a sample of its own. So
-// a program whose kernels read from memory how long they are to run can be taken for shorter than it is.
+// A launch with new parameters is taken to need what those with the same grid did, until it has a sample of its own; if
+// that one is from beside others, and what those did was learnt alone, until it differs from that by more than a
+// little. So a program whose kernels read from memory how long they are to run can be taken for shorter than it is.
 //
 // Thread-safe.
 #pragma once
@@ -79,6 +80,7 @@ class LaunchTimes {
   using Times = std::unordered_map<uint64_t, Time>;
 
   Time* place(uint64_t key, Clock::Point now);
+  static uint64_t usual(const Time* shape, const Time* exact);
   static void learn(Time& time, uint64_t ns, uint64_t within);
   static void note_longer(Time& time, uint64_t ns, uint64_t within);
 

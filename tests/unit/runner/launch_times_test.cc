@@ -124,6 +124,17 @@ TEST_F(LaunchTimesTest, NewParametersAreTakenForTheLeastUntilTheyHaveASample) {
   EXPECT_EQ(times_.find(id(1, 3), false).ns, 5000u);
 }
 
+// Its first sample is from beside others, where the device is faster.
+TEST_F(LaunchTimesTest, NewParametersAreTakenForWhatWasLearntAlone) {
+  sample(id(1, 1), 7600, LaunchTimes::kAlone);
+  sample(id(1, 2), 7000);
+  EXPECT_EQ(known(id(1, 2)), 7600u);
+  sample(id(1, 3), 5000);
+  EXPECT_EQ(known(id(1, 3)), 5000u) << "it does something else";
+  sample(id(1, 2), 7100, LaunchTimes::kAlone);
+  EXPECT_EQ(known(id(1, 2)), 7100u);
+}
+
 TEST_F(LaunchTimesTest, WhatIsKnownWellIsSeldomASample) {
   const LaunchId launch = id(1, 1);
   EXPECT_EQ(samples_in(LaunchTimes::kBetween * 3, launch, true), 3);  // one each 2 ms, until enough is known
