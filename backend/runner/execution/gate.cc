@@ -130,9 +130,19 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice = slice;
   if (engine != kCompute) return device_->time_slice_begin(engine);
   state.slice.era = stream_eras_.begin();
-  state.slice.alone = is_alone();
+  state.slice.alone = is_alone() && !siblings_work();
   state.slice.length_ns = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
   device_->time_slice_begin(engine);
+}
+
+// Other processes of this virtual GPU have work. The arbiter, whom they need not ask, sees that a period later.
+bool GateView::siblings_work() const {
+  for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
+    const Gate& gate = grant_page_->gates[slot][kCompute];
+    if (slot != slot_ && gate.begun.load(std::memory_order_relaxed) != gate.ended.load(std::memory_order_relaxed))
+      return true;
+  }
+  return false;
 }
 
 // The first work after a rest.

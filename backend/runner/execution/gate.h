@@ -166,6 +166,7 @@ class GateView {
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
   bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }
+  bool siblings_work() const;
   static uint64_t used(const TimeSlice& slice, uint64_t busy_ns);
   void note_pause(unsigned engine);
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);

@@ -16,7 +16,7 @@ constexpr double kGapsLeast = 0.85, kGapsMost = 1.06;
 // slices changed meanwhile, their round began anew, and nothing is certain.
 void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   const uint64_t length = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
-  const bool no_others = (slice.alone && is_alone()) || length == 0;
+  const bool no_others = (slice.alone && is_alone() && !siblings_work()) || length == 0;
   const uint64_t within = no_others ? LaunchTimes::kAlone : length == slice.length_ns ? length - length / 8 : 0;
   Gate& gate = grant_page_->gates[slot_][kCompute];
   const LaunchTimes::Learnt learnt = launch_times_.learn(*slice.sample, busy_ns, within);

@@ -14,6 +14,8 @@ namespace {
 constexpr sched::Time kSample = sched::kMillisecond;
 // Time slices are compared so often with what was ordered: a call takes the driver 0.3 ms.
 constexpr sched::Time kCheck = sched::kSecond;
+// Of a channel group whose time slice nobody has set, as measured on an H200.
+constexpr sched::Time kDriversSlice = 2 * sched::kMillisecond;
 // A runner whose time slice was another one so often is ended.
 constexpr int kChangesMost = 3;
 
@@ -243,9 +245,9 @@ sched::Time HardwareSlices::sample(sched::Time now) {
     // Runners tell nothing while their gates are open: who is idle has to ask again, and need not be read meanwhile.
     if (const bool open = used && weights_.may_run(vgpu.id); open != vgpu.sliced.open) set_open(vgpu, open);
     post_alone(vgpu);
-    post_slice(vgpu);
     any = any || used;
-    if (used && weights_.active() > 1) order(vgpu, now);
+    if (used && weights_.active_processes() > 1) order(vgpu, now);
+    post_slice(vgpu);
   }
   return any ? now + (is_steered(now) ? kSample : options_->period_ns) : kNever;
 }
@@ -261,11 +263,23 @@ void HardwareSlices::post_alone(VgpuState& vgpu) {
 }
 
 // Work that is longer than that may have been interrupted.
-void HardwareSlices::post_slice(VgpuState& vgpu) const {
+void HardwareSlices::post_slice(VgpuState& vgpu) {
   if (!vgpu.grant_page) return;
   std::atomic<uint64_t>& word = vgpu.grant_page->time_slice_ns;
-  const auto slice = static_cast<uint64_t>(weights_.slice(vgpu.id));
+  const auto slice = static_cast<uint64_t>(shortest_slice(vgpu));
   if (word.load(std::memory_order_relaxed) != slice) word = slice;
+}
+
+// What the hardware has for its processes, as far as it is known.
+sched::Time HardwareSlices::shortest_slice(const VgpuState& vgpu) {
+  sched::Time shortest = sched::kLongest;
+  for (const auto& [slot, gates] : vgpu.slots) {
+    const auto runner = vgpu.sliced.runners.find(slot);
+    if (runner == vgpu.sliced.runners.end() || runner->second.groups == 0) continue;
+    const sched::Time ordered = gates[kCompute].sliced.ordered_us * sched::kMicrosecond * runner->second.groups;
+    shortest = std::min(shortest, ordered == 0 ? kDriversSlice : ordered);
+  }
+  return shortest == sched::kLongest ? kDriversSlice : shortest;
 }
 
 void HardwareSlices::order(VgpuState& vgpu, sched::Time now) {

@@ -100,7 +100,8 @@ class HardwareSlices {
   void enter(sched::Time now);
   void set_open(VgpuState& vgpu, bool open);
   void post_alone(VgpuState& vgpu);
-  void post_slice(VgpuState& vgpu) const;
+  static void post_slice(VgpuState& vgpu);
+  static sched::Time shortest_slice(const VgpuState& vgpu);
   bool is_steered(sched::Time now) const;
   sched::Time sample(sched::Time now);
   std::vector<sched::TimeSliceWeights::Load> read_all(sched::Time now);

@@ -160,6 +160,22 @@ TEST_F(WideOpenGate, ProgressIsCountedInTimeAlone) {
   EXPECT_EQ(charge(800 * kUnit), 900 * kUnit) << "an eighth more than it took, at most";
 }
 
+// The arbiter has not said yet that there is another process.
+TEST_F(WideOpenGate, BesideASiblingItIsNotAlone) {
+  gate().no_waiters = 1;
+  grant_page_->time_slice_ns = 10 * kUnit;
+  Gate& sibling = grant_page_->gates[1][kCompute];
+  sibling.begun = 5;
+  sibling.ended = 4;
+  sample(kLong, 60 * kUnit);
+  EXPECT_EQ(gate().cut_samples, 1u);
+  sibling.ended = 5;
+  sample(kLong, 30 * kUnit);
+  gate().no_waiters = 0;
+  launch(kLong);
+  EXPECT_EQ(charge(500 * kUnit), 30 * kUnit);
+}
+
 // A client of MPS: of its time slices it is known how much longer others make them.
 TEST_F(WideOpenGate, BesideOthersItSaysWhatTheyCost) {
   view_.set_beside_others();

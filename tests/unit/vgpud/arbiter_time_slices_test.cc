@@ -191,6 +191,22 @@ TEST_F(ArbiterTimeSlicesTest, EightProcessesGetTheShareOfOne) {
   EXPECT_NEAR(percent(one, 2 * kSecond), 50, 2);
 }
 
+// Their runners believe that work which is shorter was not interrupted.
+TEST_F(ArbiterTimeSlicesTest, ProcessesOfOneVirtualGpuHaveTheTimeSlicesThatTheyAreTold) {
+  make();
+  join("a", 50);
+  Program& first = start("a");
+  const auto told = [&] { return static_cast<Time>(first.grant_page->time_slice_ns); };
+  run_for(100 * kMillisecond);
+  EXPECT_EQ(orders_, 0) << "alone it has no use for them";
+  EXPECT_EQ(told(), 2 * kMillisecond) << "the driver's";
+  for (int i = 0; i < 7; ++i) start("a");
+  run_for(kSecond);
+  EXPECT_GE(orders_, 8);
+  EXPECT_GT(told(), 2 * kMillisecond);
+  EXPECT_NEAR(static_cast<double>(first.slice), static_cast<double>(told()), kMicrosecond);
+}
+
 TEST_F(ArbiterTimeSlicesTest, WhoIsAloneAsksOnce) {
   make();
   join("a", 50), join("b", 50);
