@@ -175,9 +175,14 @@ void TimeSliceWeights::serve(double span) {
       // It has more at a time than it has said.
       if (const double least = process.certain(entry.slice); least > static_cast<double>(process.burst))
         process.burst = static_cast<Time>(least);
-      charge(entry, own);
+      charge(entry, own + rounds * switches_within(entry));
     }
   }
+}
+
+// What its processes lose in a round, each of them, by switches from one of them to another: it is its own loss.
+double TimeSliceWeights::switches_within(const Entry& entry) const {
+  return static_cast<double>(options_.switch_cost) * (1 - 1.0 / entry.active_processes);
 }
 
 void TimeSliceWeights::charge(Entry& entry, double time) {

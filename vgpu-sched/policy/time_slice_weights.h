@@ -14,6 +14,8 @@
 //   without a rest was served in each round, whatever it reports.
 // - A program that would have the GPU nearly all the time pauses between two steps even where it is alone. Such a pause
 //   is a part of its step, and counts as progress: so progress is a part of what the program does alone.
+// - What the processes of a virtual GPU lose by switches from one of them to another is charged to it: natively they
+//   would lose it, too.
 // - How much a time slice holds for a program is learnt: the state of some kernels takes longer to save and to restore
 //   than that of others.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
@@ -133,6 +135,7 @@ class TimeSliceWeights {
   double settle(std::span<const Load> loads);
   void serve(double span);
   static void charge(Entry& entry, double time);
+  double switches_within(const Entry& entry) const;
   double go_ahead(double span, double visits);
   double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
