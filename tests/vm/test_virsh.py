@@ -111,6 +111,24 @@ def test_a_domain_may_start_before_vgpud():
     VM.destroy()
 
 
+@pytest.mark.full
+def test_a_saved_domain_lets_go_of_its_virtual_gpu_and_can_boot(guest_of):
+    """What restoring it would come to: test_saved.py."""
+    _fresh()
+    VM.start()
+    before = guest_of(VM).boot_id()
+    host.virsh("managedsave", "virsh0")
+    VM.disconnect()
+    assert not VM.running() and host.live("virsh0")["vm"]["connected"] is False
+    assert host.vgpuctl_json("show", "virsh0")["domain"] == "virsh0" and _devices() == ["virsh0"]
+    host.virsh("managedsave-remove", "virsh0")
+    VM.start()
+    guest = guest_of(VM)
+    guest.runs_programs()
+    assert guest.boot_id() != before
+    VM.stop()
+
+
 @pytest.fixture(scope="module")
 def runs(lab, guest_of):
     """The domain with one virtual GPU in its definition and one free root port."""

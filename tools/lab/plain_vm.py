@@ -1,8 +1,10 @@
 """A virtual machine without libvirt: QEMU started with what the domain of vm.py amounts to."""
+import contextlib
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -18,6 +20,7 @@ class PlainVm(Vm):
         super().__init__(name, vgpu, memory_mib)
         self._cmdline = ""
         self._attached = False
+        self.arguments: list[str] = []  # of QEMU, beside those that every machine has
 
     def define(self, cmdline: str = "", metadata: str = "", devices: str = "") -> None:  # these two are for libvirt
         self._copy_image()
@@ -66,12 +69,28 @@ class PlainVm(Vm):
                 "-accel", "kvm" if kvm else "tcg,thread=multi", "-cpu", "max" if kvm else "max,-erms,-fsrm",
                 "-smp", "2", "-m", str(self.memory_mib),
                 "-object", f"memory-backend-memfd,id=ram,size={self.memory_mib}M,share=on",
-                "-serial", f"file:{self.folder}/console.log",
+                "-serial", f"file:{self.folder}/console.log", "-qmp", f"unix:{self.folder}/qmp.sock,server=on,wait=off",
                 "-kernel", f"{self.folder}/vmlinuz", "-initrd", f"{self.folder}/initramfs",
-                "-append", f"console=ttyS0 quiet panic=1 {self._cmdline}", *self._devices()]
+                "-append", f"console=ttyS0 quiet panic=1 {self._cmdline}", *self._devices(),
+                *self.arguments]
+
+    def monitor(self, line: str) -> str:
+        """What QEMU's monitor answers to a person's command; nothing, if one that does something has done it."""
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
+            connection.connect(str(self.folder / "qmp.sock"))
+            stream = connection.makefile("rw")
+            stream.readline()  # the greeting
+            answer: dict = {}
+            for command in ({"execute": "qmp_capabilities"},
+                            {"execute": "human-monitor-command", "arguments": {"command-line": line}}):
+                stream.write(json.dumps(command) + "\n")
+                stream.flush()
+                while "event" in (answer := json.loads(stream.readline())):
+                    pass
+            return answer["return"]
 
     def start(self) -> None:
-        for name in ("console.log", "agent.sock"):
+        for name in ("console.log", "agent.sock", "qmp.sock"):
             (self.folder / name).unlink(missing_ok=True)
         log = self.folder / "qemu.log"
         with open(log, "wb") as out:

@@ -49,14 +49,20 @@ def has_libvirt() -> bool:
     return (root() / "usr/sbin/libvirtd").exists()
 
 
-def command() -> list[str]:
-    """How QEMU is started outside the root."""
+def program(name: str) -> list[str]:
+    """How one of QEMU's programs is started outside the root."""
     place = root()
     if place == pathlib.Path("/"):
-        return ["qemu-system-x86_64"]
-    share = place / "usr/share"
+        return [name]
     return [str(place / "lib64/ld-linux-x86-64.so.2"), "--library-path", str(place / "usr/lib/x86_64-linux-gnu"),
-            str(place / "usr/bin/qemu-system-x86_64"), "-L", str(share / "seabios"), "-L", str(share / "qemu")]
+            str(place / "usr/bin" / name)]
+
+
+def command() -> list[str]:
+    """The same of QEMU itself."""
+    share = root() / "usr/share"
+    firmware = [] if root() == pathlib.Path("/") else ["-L", str(share / "seabios"), "-L", str(share / "qemu")]
+    return [*program("qemu-system-x86_64"), *firmware]
 
 
 def _make(path: pathlib.Path) -> None:
