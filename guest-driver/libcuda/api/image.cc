@@ -20,10 +20,17 @@ SharedImage::~SharedImage() {
   if (block_.address) static_cast<void>(block_.memory->release(block_.address));
 }
 
-CUresult SharedImage::fill(VirtualGpu& gpu, const Image& image) {
-  const CUresult result = gpu.memory->allocate(std::max<uint64_t>(image.bytes, 1), 0, &block_);
-  if (result != CUDA_SUCCESS) return result;
-  if (!careful_read(block_.address, image.data, image.bytes)) return CUDA_ERROR_INVALID_IMAGE;
+// To share a block of its own takes the session twice, which is longer than most images take to load.
+CUresult SharedImage::fill(Call& call, const Image& image) {
+  if (image.bytes <= kBounceBytes) {
+    Bounce bounce;
+    if (const CUresult result = call.bounce(&bounce)) return result;
+    address_ = bounce.data;
+  } else {
+    if (const CUresult result = call.gpu().memory->allocate(image.bytes, 0, &block_)) return result;
+    address_ = static_cast<std::byte*>(block_.address);
+  }
+  if (!careful_read(address_, image.data, image.bytes)) return CUDA_ERROR_INVALID_IMAGE;
   bytes_ = image.bytes;
   return CUDA_SUCCESS;
 }

@@ -20,12 +20,14 @@ class SharedImage {
   SharedImage(const SharedImage&) = delete;
   SharedImage& operator=(const SharedImage&) = delete;
 
-  CUresult fill(VirtualGpu& gpu, const Image& image);
-  uint64_t address() const { return reinterpret_cast<uint64_t>(block_.address); }
+  // Until the next call that stages something on this thread, it may lie in the call's bounce buffer.
+  CUresult fill(Call& call, const Image& image);
+  uint64_t address() const { return reinterpret_cast<uint64_t>(address_); }
   uint64_t bytes() const { return bytes_; }
 
  private:
-  SharedBlock block_{};
+  SharedBlock block_{};  // of a large one
+  std::byte* address_ = nullptr;
   uint64_t bytes_ = 0;
 };
 

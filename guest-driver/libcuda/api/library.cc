@@ -142,7 +142,7 @@ CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, Cod
   Call call;
   if (call.failed()) return call.status();
   SharedImage shared;
-  CUresult result = shared.fill(call.gpu(), image);
+  CUresult result = shared.fill(call, image);
   if (result != CUDA_SUCCESS) return result;
   std::string log;
   auto record = std::make_unique<CodeRecord>();
@@ -151,6 +151,10 @@ CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, Cod
   const std::chrono::duration<float, std::milli> time = std::chrono::steady_clock::now() - start;
   jit->report(result, log, time.count());
   if (result != CUDA_SUCCESS) return result;
+  if (gpu_count() > 1) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(shared.address());
+    record->image.assign(bytes, bytes + shared.bytes());
+  }
   result = bind_managed(call, record.get());
   if (result != CUDA_SUCCESS) {
     wire::library_unload(call, record->handle);
@@ -158,10 +162,6 @@ CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, Cod
     return result;
   }
   record->context = context;
-  if (gpu_count() > 1) {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(shared.address());
-    record->image.assign(bytes, bytes + shared.bytes());
-  }
   *library = code_tables().libraries.insert(std::move(record));
   return *library ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
@@ -176,7 +176,7 @@ CUresult library_on_device(Call& call, CodeRecord* library, uint64_t* handle) {
     return CUDA_SUCCESS;
   }
   SharedImage shared;
-  CUresult result = shared.fill(call.gpu(), {library->image.data(), library->image.size()});
+  CUresult result = shared.fill(call, {library->image.data(), library->image.size()});
   if (result == CUDA_SUCCESS) result = wire::library_load(call, shared.address(), shared.bytes(), handle, nullptr);
   for (const auto& [name, variable] : library->managed) {
     if (result == CUDA_SUCCESS) result = wire::library_bind_managed(call, *handle, variable.address, name);

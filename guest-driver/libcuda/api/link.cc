@@ -92,7 +92,7 @@ CUresult add_data(CUlinkState state, CUjitInputType type, const void* data, size
   if (type < 0 || type >= CU_JIT_NUM_INPUT_TYPES) return CUDA_ERROR_INVALID_VALUE;
   return link_step(state, [&](Call& call, std::string* log) {
     SharedImage shared;
-    const CUresult result = shared.fill(call.gpu(), {data, bytes});
+    const CUresult result = shared.fill(call, {data, bytes});
     if (result != CUDA_SUCCESS) return result;
     return wire::link_add(call, state->handle, type, shared.address(), bytes, name ? name : "<input>", log);
   });

@@ -32,7 +32,7 @@ CUresult load(CUmodule* module, const void* code, unsigned jit_count, CUjit_opti
   result = jit.read(jit_count, jit_options, jit_values);
   if (result != CUDA_SUCCESS) return result;
   SharedImage shared;
-  result = shared.fill(call.gpu(), image);
+  result = shared.fill(call, image);
   if (result != CUDA_SUCCESS) return result;
   std::string log;
   uint64_t handle = 0;
