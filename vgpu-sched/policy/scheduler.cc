@@ -165,13 +165,13 @@ Error Scheduler::arrival(const Request& request, Time now) {
   return Error::kNone;
 }
 
-Error Scheduler::set_mps(VgpuId vgpu, bool mps, Time now) {
-  if (slot_of(queues_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+Error Scheduler::set_mps(VgpuId vgpu, Engine engine, bool mps, Time now) {
+  EngineQueue& queue = engine_queue_of(engine);
+  const Slot slot = slot_of(queue, vgpu);
+  if (slot == kNoSlot) return Error::kUnknownVgpu;
   at(now);
-  for (auto& queue : queues_) {
-    queue.state.tenants[slot_of(queue, vgpu)].mps = mps;
-    see_holders(&queue);
-  }
+  queue.state.tenants[slot].mps = mps;
+  see_holders(&queue);
   return Error::kNone;
 }
 

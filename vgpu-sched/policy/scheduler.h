@@ -49,8 +49,9 @@ class Scheduler {
   [[nodiscard]] Error add(VgpuId vgpu, const Share& share, Time now);
   // In force with the next time slice. With one queue, any engine names it.
   [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
-  // At first none is MPS. What is in flight stays.
-  [[nodiscard]] Error set_mps(VgpuId vgpu, bool mps, Time now);
+  // At first none is MPS. What is in flight stays. For copies, virtual GPUs of either kind may be set so: see
+  // ArbiterOptions::copies_beside.
+  [[nodiscard]] Error set_mps(VgpuId vgpu, Engine engine, bool mps, Time now);
   void set_rules(const SharingRules& rules);
   // Its waiting requests stay; those in flight end as usual.
   [[nodiscard]] Error set_paused(VgpuId vgpu, bool paused, Time now);

@@ -56,6 +56,7 @@ ArbiterOptions own_options(const ArbiterOptions& common, const PhysicalDevice& d
   ArbiterOptions options = common;
   options.policy = choice.policy;
   options.model = queue_model(choice);
+  options.copies_beside = device.kind == "cuda";
   return options;
 }
 

@@ -30,8 +30,11 @@ struct ArbiterOptions {
   sched::QueueModel model = sched::QueueModel::kMrq;
   int64_t quantum_ns = 2'000'000;  // of GPU time that a time slice of short kernels is gathered to
   int64_t slice_timeout_ns =
-      250'000'000;                 // a time slice that holds an engine for longer lets others on, and is charged on
-  int depth = 2;                   // time slices in flight on an engine
+      250'000'000;  // a time slice that holds an engine for longer lets others on, and is charged on
+  int depth = 2;    // time slices in flight on an engine
+  // The hardware serves copies of several programs in turns, and is not idle between them: with band+ all virtual GPUs
+  // may have a copy engine at once.
+  bool copies_beside = false;
   int64_t period_ns = 30'000'000;  // over which policies keep the shares
   int64_t wait_ns = 500'000;       // BAND's wait for a bursty neighbour
   PlanOptions plan;                // of modes that plan which kernels run beside each other

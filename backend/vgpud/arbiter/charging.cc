@@ -74,9 +74,9 @@ Part Charging::take_part(VgpuState& vgpu, Queue queue, sched::Time now) {
 
 void Charging::review_meters(Queue queue, sched::Time now) {
   for (VgpuState& vgpu : table_->all()) {
-    const bool runs =
-        vgpu.mps && (vgpu.leases[queue].state != Lease::State::kNone || table_->has_overdue(vgpu, queue) ||
-                     table_->any_gate(vgpu, queue, [](const GateState& state) { return !state.flying.empty(); }));
+    const bool runs = table_->goes_beside(vgpu, queue) &&
+                      (vgpu.leases[queue].state != Lease::State::kNone || table_->has_overdue(vgpu, queue) ||
+                       table_->any_gate(vgpu, queue, [](const GateState& state) { return !state.flying.empty(); }));
     Account::Meter& meter = vgpu.account.meters[queue];
     if (const bool no_waiters = runs && !table_->others_wait_for_end(vgpu, queue); no_waiters != meter.no_waiters) {
       meter.no_waiters = no_waiters;

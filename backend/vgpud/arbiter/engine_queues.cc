@@ -38,7 +38,8 @@ void EngineQueues::set_shares(const VgpuState& vgpu, sched::Time now) {
 }
 
 void EngineQueues::set_mps(const VgpuState& vgpu, sched::Time now) {
-  (void)scheduler_->set_mps(vgpu.id, vgpu.mps, now);
+  for (unsigned queue = 0; queue < table_->queues(); ++queue)
+    (void)scheduler_->set_mps(vgpu.id, static_cast<Engine>(queue), table_->goes_beside(vgpu, queue), now);
 }
 
 void EngineQueues::remove(const VgpuState& vgpu, sched::Time now) { (void)scheduler_->remove(vgpu.id, now); }

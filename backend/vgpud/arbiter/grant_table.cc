@@ -39,6 +39,11 @@ bool GrantTable::others_wait_for_end(const VgpuState& vgpu, Queue queue) const {
       vgpu, queue, [](const GateState& state) { return (state.waiting && !state.admitted) || state.waits_for_room; });
 }
 
+bool GrantTable::goes_beside(const VgpuState& vgpu, Queue queue) const {
+  if (vgpu.mps) return true;
+  return options_->copies_beside && queue != kCompute && queues() > 1 && options_->policy == "band+";
+}
+
 bool GrantTable::has_overdue(const VgpuState& vgpu, Queue queue) const {
   return any_gate(vgpu, queue, [](const GateState& state) { return state.overdue > 0; });
 }

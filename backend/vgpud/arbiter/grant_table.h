@@ -33,6 +33,9 @@ class GrantTable {
   Queue queue_of(unsigned engine) const { return options_->model == sched::QueueModel::kSdq ? 0 : engine; }
   unsigned queues() const { return options_->model == sched::QueueModel::kSdq ? 1 : kEngines; }
 
+  // It has the engines of the queue together with others of which that is true.
+  bool goes_beside(const VgpuState& vgpu, Queue queue) const;
+
   // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue.
   template <typename AnyVgpu, typename Each>
   void for_gates(AnyVgpu& vgpu, Queue queue, const Each& each) const {

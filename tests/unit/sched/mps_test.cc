@@ -24,7 +24,7 @@ class MpsStorm {
     scheduler_.set_rules(rules);
     for (VgpuId vgpu = 0; vgpu < kVgpus; ++vgpu) {
       EXPECT_EQ(scheduler_.add(vgpu, {.percent = static_cast<int>(roll(1, 12))}, 0), Error::kNone);
-      EXPECT_EQ(scheduler_.set_mps(vgpu, is_mps(vgpu), 0), Error::kNone);
+      EXPECT_EQ(scheduler_.set_mps(vgpu, Engine::kCompute, is_mps(vgpu), 0), Error::kNone);
     }
   }
 
@@ -66,7 +66,7 @@ class MpsStorm {
       waiting_[vgpu].clear();
       in_flight_[vgpu].clear();
       ASSERT_EQ(scheduler_.add(vgpu, {.percent = static_cast<int>(roll(1, 12))}, now_), Error::kNone);
-      ASSERT_EQ(scheduler_.set_mps(vgpu, is_mps(vgpu), now_), Error::kNone);
+      ASSERT_EQ(scheduler_.set_mps(vgpu, Engine::kCompute, is_mps(vgpu), now_), Error::kNone);
     } else if (roll(0, 1) == 0 && waiting_[vgpu].size() < 4) {
       const Request request{.id = ++asked_, .vgpu = vgpu};
       waiting_[vgpu].push_back(request.id);
@@ -156,7 +156,7 @@ TEST(MpsBandPlus, ATimeSlicedOneIsNotStarved) {
   Scheduler scheduler({}, [] { return make_policy("band+"); });
   for (VgpuId vgpu = 0; vgpu < 3; ++vgpu) {
     ASSERT_EQ(scheduler.add(vgpu, {.percent = 33}, 0), Error::kNone);
-    ASSERT_EQ(scheduler.set_mps(vgpu, vgpu != 0, 0), Error::kNone);
+    ASSERT_EQ(scheduler.set_mps(vgpu, Engine::kCompute, vgpu != 0, 0), Error::kNone);
   }
   std::map<VgpuId, std::deque<RequestId>> in_flight;
   std::map<VgpuId, Time> used;

@@ -45,10 +45,10 @@ class ArbiterFixture : public testing::Test {
     for (auto& word : grant_page.pending) word = ~uint64_t{0};
   }
   // Charged since the last call, whose sum is in `sum`, in percent of `time`.
-  double charged(const std::string& name, uint64_t* sum, Time time) {
+  double charged(const std::string& name, uint64_t* sum, Time time, unsigned engine = kCompute) {
     for (const VgpuUse& use : core_->use()) {
       if (use.vgpu != name) continue;
-      const uint64_t before = std::exchange(*sum, use.engines[0].busy_ns);
+      const uint64_t before = std::exchange(*sum, use.engines[engine].busy_ns);
       return 100 * static_cast<double>(*sum - before) / static_cast<double>(time);
     }
     return -1;

@@ -122,6 +122,53 @@ TEST_F(ArbiterMpsTest, ACapHoldsBesideOthers) {
   EXPECT_NEAR(charged(other, 2 * kSecond), 80, 2);
 }
 
+// The hardware serves copies in turns, whosever they are.
+class ArbiterCopiesTest : public ArbiterMpsTest {
+ protected:
+  void make_copiers(const std::string& policy) {
+    tenants_.clear();
+    core_.reset();
+    ArbiterOptions options;
+    options.copies_beside = true;
+    options.policy = policy;
+    make(options);
+    for (const int percent : {75, 25}) {
+      Tenant& tenant = join(percent == 75 ? "a" : "b", percent, Sharing::kTimeSliced);
+      tenant.engine = kCopyIn;
+      tenant.mps = policy == "band+";
+    }
+    idle_ = most_ = 0;
+  }
+};
+
+TEST_F(ArbiterCopiesTest, CopiesOfTimeSlicedOnesAreBesideEachOther) {
+  make_copiers("band+");
+  run_for(kSecond);
+  for (auto& tenant : tenants_) charged(*tenant, 1);
+  run_for(4 * kSecond);
+  EXPECT_NEAR(charged(*tenants_[0], 4 * kSecond), 75, 1);
+  EXPECT_NEAR(charged(*tenants_[1], 4 * kSecond), 25, 1);
+  EXPECT_EQ(most_, 2);
+  EXPECT_LE(idle_, 5 * kMillisecond);
+}
+
+TEST_F(ArbiterCopiesTest, AShortCopyDoesNotWaitForTheEndOfALongOne) {
+  make_copiers("band+");
+  Tenant &brief = *tenants_[1], &longer = *tenants_[0];
+  brief.length = 20 * kMicrosecond;
+  brief.at_once = 1;
+  longer.length = 2 * kMillisecond;
+  run_for(kSecond);
+  EXPECT_GT(brief.done, 5000u);
+  EXPECT_GT(longer.done, 250u);
+}
+
+TEST_F(ArbiterCopiesTest, OtherPoliciesServeOneAtATime) {
+  make_copiers("band");
+  run_for(kSecond);
+  EXPECT_EQ(most_, 1);
+}
+
 TEST_F(ArbiterMpsTest, WhoTurnsToMpsWaitsForItsProgramsOfBefore) {
   make();
   join("a", 50, Sharing::kMps);

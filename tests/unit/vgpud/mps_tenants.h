@@ -15,7 +15,8 @@ constexpr Time kStep = 20 * kMicrosecond;
 
 struct Tenant {
   std::string name;
-  bool mps = true;
+  bool mps = true;  // others may have the engine with it
+  unsigned engine = kCompute;
   std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
   Time length = kMillisecond;
   double told = 1;  // part of the time that it admits
@@ -26,7 +27,7 @@ struct Tenant {
   bool asking = false;
   uint64_t done = 0, charged = 0;
 
-  Gate& gate() { return grant_page->gates[0][0]; }
+  Gate& gate() { return grant_page->gates[0][engine]; }
 };
 
 class ArbiterMpsTest : public ArbiterFixture {
@@ -98,7 +99,9 @@ class ArbiterMpsTest : public ArbiterFixture {
     }
   }
   // Charged since the last call, in percent of `time`.
-  double charged(Tenant& tenant, Time time) { return ArbiterFixture::charged(tenant.name, &tenant.charged, time); }
+  double charged(Tenant& tenant, Time time) {
+    return ArbiterFixture::charged(tenant.name, &tenant.charged, time, tenant.engine);
+  }
 
   Time idle_ = 0;
   int most_ = 0;
