@@ -4,8 +4,9 @@ Tenants are programs that do steps (PyTorch, cuBLAS, a captured graph, copies), 
 "native", on the bare driver. Progress is a tenant's steps a second against those of the same program alone on the bare
 driver in the same run. Errors are of a tenant's part of the sum of all progresses against its part of the shares, over
 windows, in points; they mean something where all always want the GPU. "charged" is the GPU time that a tenant was
-charged for its steps, against what they take alone. On the software device, "none" stands for the bare driver, and
-nothing is judged."""
+charged for its steps, against what they take alone. What a tenant does alone on a virtual GPU is measured in turns with
+the same program on the bare driver. On the software device, "none" stands for the bare driver, and nothing is
+judged."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -30,8 +31,8 @@ from benchmarks.progress_cases import (
     judge,
 )
 from benchmarks.progress_measure import Setting
-from benchmarks.progress_pools import FAMILIES, open_pool
-from benchmarks.progress_run import LeftOut, TenantProgram, missing, sources
+from benchmarks.progress_pools import FAMILIES, NativePool, Pool, open_pool
+from benchmarks.progress_run import LeftOut, TenantProgram, missing, size_of, sources
 from benchmarks.progress_tables import all_charts, table
 from benchmarks.results import exit_status
 from benchmarks.torch_python import torch_python
@@ -111,11 +112,21 @@ def _run_plan(options, plan: _Plan, setting: Setting, results: list[dict], save)
                 pool.start_ahead(plan.first_uses())
             options.status[plan.family[0]] = pool.status()
             for who in plan.alone:
-                _note(progress_measure.alone(pool, who, plan.family[0], setting), results, counted, save)
+                _note(_alone(pool, plan.family[0], who, setting), results, counted, save)
             for case, sharing in plan.cases:
                 _note(progress_measure.beside(pool, case, sharing, setting), results, counted, save)
     finally:
         pool.end()
+
+
+def _alone(pool: Pool, sharing: str, who: progress_cases.Who, setting: Setting) -> dict:
+    if sharing not in OURS or setting.device == "soft" or pool.free() < size_of(who.program, setting.device).memory:
+        return progress_measure.alone(pool, who, sharing, setting)
+    native = NativePool(setting.device, mps=False, capacity_mib=pool.free())
+    try:
+        return progress_measure.in_turns(pool, native, who, sharing, setting)
+    finally:
+        native.end()
 
 
 def _note(result: dict, results: list[dict], counted: Progress, save) -> None:

@@ -1,11 +1,13 @@
 """tools/bench progress: tenants alone, and beside each other."""
 import dataclasses
+import statistics
 import time
 
 from benchmarks.progress_cases import (
     ALONE,
     ALONE_LIMIT,
     ALONE_PROGRAMS,
+    NATIVE,
     OURS,
     PROGRAMS,
     Case,
@@ -19,6 +21,7 @@ from benchmarks.shares_run import now
 from lab.shell import Failure, say
 
 LAST_STEPS = 3  # seconds
+TURNS, TURN_SECONDS = 4, 1.0
 
 
 @dataclasses.dataclass
@@ -85,6 +88,29 @@ def alone(pool: Pool, who: Who, sharing: str, setting: Setting) -> dict:
         return result | {"left_out": f"its speed alone under {setting.baseline} is not known"}
     tenants = tenant_figures([Tenant(100, base, seen.steps[0], seen.used[0])], seen.begin, seen.end)
     result |= {"tenants": [{"name": who.name, **tenants[0], "steps_per_s": speed}], "sum": tenants[0]["progress"]}
+    return result | {"time_of_alone": base / speed, "verdict": _alone_verdict(who, sharing, base / speed, setting)}
+
+
+def in_turns(pool: Pool, native: Pool, who: Who, sharing: str, setting: Setting) -> dict:
+    """One tenant by itself, and the same program on the bare driver, in turns: what a program that waits for the
+    processor does differs more from minute to minute than between the two."""
+    result: dict = {"case": ALONE, "sharing": sharing, "tenants": [{"name": who.name, "share": 100}]}
+    case = Case(ALONE, (dataclasses.replace(who, share=100),))
+    speeds: list[list[float]] = [[], []]
+    try:
+        both = [native.ready(case, NATIVE), pool.ready(case, sharing)]
+        for _ in range(TURNS):
+            for which, groups in enumerate(both):
+                seen = _observe(pool if which else native, groups, TURN_SECONDS, setting.settle_seconds / 4)
+                speeds[which].append(rate(seen.steps[0], seen.begin, seen.end))
+    except (Failure, OSError, ValueError, LeftOut) as failure:
+        return result | _failed(pool, [who], failure)
+    base, speed = (statistics.median(each) for each in speeds)
+    if base <= 0 or speed <= 0:
+        return result | {"failed": f"not one step in {TURN_SECONDS} s"}
+    tenants = tenant_figures([Tenant(100, base, seen.steps[0], seen.used[0])], seen.begin, seen.end)
+    tenants[0]["progress"] = speed / base
+    result |= {"tenants": [{"name": who.name, **tenants[0], "steps_per_s": speed}], "sum": speed / base}
     return result | {"time_of_alone": base / speed, "verdict": _alone_verdict(who, sharing, base / speed, setting)}
 
 

@@ -65,12 +65,13 @@ class Pool:
     def _make_room(self, wanted: int, keep: set[str]) -> bool:
         """Ends tenants that are not of this case, oldest first, until `wanted` MiB more fit."""
         for name in [name for name in self.groups if name not in keep]:
-            if self._free() >= wanted:
+            if self.free() >= wanted:
                 break
             self.drop(name)
-        return self._free() >= wanted
+        return self.free() >= wanted
 
-    def _free(self) -> int:
+    def free(self) -> int:
+        """MiB of the device that no tenant was promised."""
         return self._capacity - sum(group.memory for group in self.groups.values())
 
     def start(self, tenants: list[Who], sharing: str, required: bool = True) -> None:
@@ -86,7 +87,7 @@ class Pool:
             memory = who.processes * size_of(who.program, self.device).memory
             if required and not self._make_room(memory, names):
                 raise LeftOut(f"the device has no {memory} MiB for {who.name}")
-            if self._free() >= memory:
+            if self.free() >= memory:
                 self.groups[who.name] = Group(who, self.device, self.variables(who, variant), variant)
 
     def start_ahead(self, tenants: list[tuple[Who, str]]) -> None:
@@ -116,8 +117,8 @@ class Pool:
 class NativePool(Pool):
     """Ordinary processes, on the driver that this machine has, with its MPS daemon or without."""
 
-    def __init__(self, device: str, mps: bool):
-        super().__init__(device, _device_mib() - SPARE_MIB)
+    def __init__(self, device: str, mps: bool, capacity_mib: int | None = None):
+        super().__init__(device, _device_mib() - SPARE_MIB if capacity_mib is None else capacity_mib)
         self._mps = NativeMps() if mps else None
 
     def variant(self, who: Who, sharing: str) -> str:
