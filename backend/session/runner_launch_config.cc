@@ -8,7 +8,7 @@
 namespace bandsaw {
 namespace {
 
-constexpr uint64_t kSoftSmsMost = UINT16_MAX;
+constexpr uint32_t kSoftSmsMost = UINT16_MAX, kAllSms = 1000;
 
 Status take_text(const nlohmann::json& object, const char* key, std::string* out) {
   if (!object.contains(key)) return {};
@@ -17,13 +17,13 @@ Status take_text(const nlohmann::json& object, const char* key, std::string* out
   return {};
 }
 
-Status take_sms(const nlohmann::json& request, unsigned* sms) {
-  if (!request.contains("soft_sms")) return {};
-  const auto& value = request["soft_sms"];
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > kSoftSmsMost) {
-    return Status::error(EINVAL, "'soft_sms' must be a number, at most {}", kSoftSmsMost);
+Status take_number(const nlohmann::json& request, const char* key, uint32_t least, uint32_t most, uint32_t* out) {
+  if (!request.contains(key)) return {};
+  const auto& value = request[key];
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < least || value.get<uint64_t>() > most) {
+    return Status::error(EINVAL, "'{}' must be a number from {} to {}", key, least, most);
   }
-  *sms = value.get<unsigned>();
+  *out = value.get<uint32_t>();
   return {};
 }
 
@@ -49,7 +49,8 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (status.ok()) status = take_text(request, "mps_priority", &priority);
   if (status.ok()) status = take_text(request, "device", &read.device);
   if (status.ok()) status = take_text(request, "gpu", &read.gpu);
-  if (status.ok()) status = take_sms(request, &read.soft_sms);
+  if (status.ok()) status = take_number(request, "soft_sms", 0, kSoftSmsMost, &read.soft_sms);
+  if (status.ok()) status = take_number(request, "sm_thousandths", 1, kAllSms, &read.sm_thousandths);
   if (status.ok()) status = take_text(request, "device_error", &read.device_error);
   if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
   if (!status.ok()) return status;
@@ -114,6 +115,10 @@ RunnerLaunchConfig runner_launch_config(const SharingConfig& sharing_config) {
   launch_config.variables.push_back("BANDSAW_DEVICE=cuda:0");
   launch_config.variables.push_back("CUDA_MPS_CLIENT_PRIORITY=" +
                                     std::to_string(static_cast<int>(sharing_config.priority)));
+  if (sharing_config.sm_thousandths < kAllSms) {
+    launch_config.variables.push_back(
+        fmt::format("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={:.1f}", sharing_config.sm_thousandths / 10.0));
+  }
   launch_config.variables.emplace_back("BANDSAW_MPS=1");
   launch_config.variables.push_back("BANDSAW_SMS=" + to_text(sharing_config.sms));
   return launch_config;

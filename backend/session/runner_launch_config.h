@@ -14,14 +14,15 @@ namespace bandsaw {
 
 struct SharingConfig {
   std::string device = "soft";  // that runners make: "soft", "soft:INDEX", or "cuda:" and anything
-  unsigned soft_sms = 0;        // SMs of a software device; 0: as many as suit the cores
+  uint32_t soft_sms = 0;        // SMs of a software device; 0: as many as suit the cores
   Sharing sharing = Sharing::kTimeSliced;
   PlanningMode mode = PlanningMode::kMps;
   MpsPriority priority = MpsPriority::kBelowNormal;
-  SmPart sms;             // that runners which start from now on have of the device
-  std::string directory;  // of the MPS daemon's sockets; empty: there is none now
-  std::string error;      // why there is none; empty: it is about to come
-  std::string lost;       // the folder of a daemon that has died: its clients are lost
+  uint32_t sm_thousandths = 1000;  // of the GPU's SMs, that MPS clients which start from now on may use
+  SmPart sms;                      // that runners which start from now on have of the device
+  std::string directory;           // of the MPS daemon's sockets; empty: there is none now
+  std::string error;               // why there is none; empty: it is about to come
+  std::string lost;                // the folder of a daemon that has died: its clients are lost
   // The GPU's UUID, as CUDA_VISIBLE_DEVICES takes it: runners then see no other, and whatever the order in which GPUs
   // are numbered, it is theirs. Empty: by the index of the device's name.
   std::string gpu;

@@ -151,6 +151,8 @@ class BandsawPool(Pool):
 
     def variables(self, who: Who, variant: str) -> dict[str, str]:
         words = ["--sharing", self._sharing, *(["--priority", str(PRIORITY_VALUE)] if variant else [])]
+        if variant and who.latency_us:
+            words += ["--latency-us", str(who.latency_us)]  # what others may use is settled when their programs start
         memory = who.processes * size_of(who.program, self.device).memory
         self._share_out({})
         self.daemon.create(who.name, 1, *words, memory=f"{memory}M")

@@ -75,6 +75,20 @@ SmPart sm_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const Device
   return own.step ? own : part;
 }
 
+uint32_t sm_thousandths(const VgpuSpec& spec, std::span<const VgpuSpec> all, const DeviceCapacity& device) {
+  constexpr uint32_t kAll = 1000, kRoom = 2, kFew = 32;
+  if (spec.sharing != Sharing::kMps || spec.latency_us > 0 || device.sms < kFew) return kAll;
+  const bool bound = std::any_of(all.begin(), all.end(), [&](const VgpuSpec& other) {
+    return other.sharing == Sharing::kMps && other.latency_us > 0 && other.device == device.name;
+  });
+  if (!bound || sm_part(spec, all, device).step != 0) return kAll;
+  return (kAll * (device.sms - kRoom) + device.sms / 2) / device.sms;
+}
+
+bool takes_from_others(const VgpuSpec& spec) {
+  return spec.sms > 0 || (spec.sharing == Sharing::kMps && spec.latency_us > 0);
+}
+
 double own_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const DeviceCapacity& device) {
   if (!has_own(spec, device)) return 0;
   const SmPart part = sm_part(spec, all, device);

@@ -132,6 +132,7 @@ nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
   const PhysicalDevice& device = gpus_.of(spec)->device;
   result["sms"] = to_text(sm_part(spec, all, device));
+  result["sm_thousandths"] = sm_thousandths(spec, all, device);
   if (segments_of_) result["segments"] = segments_of_(spec);
   result["gpu"] = device.visible;
   result["device_error"] = device.lost;
@@ -182,7 +183,7 @@ void SessionManager::add(const VgpuSpec& spec, Ready ready) {
   supervisors_[spec.name] = supervisor;
   const bool usable = gpus_.of(spec)->device.lost.empty();
   if (MpsDaemon* daemon = mps_of(spec.device); daemon && usable && spec.sharing == Sharing::kMps) daemon->want(true);
-  if (spec.sms > 0) tell_all(spec.device);
+  if (takes_from_others(spec)) tell_all(spec.device);
   supervisor->start(std::move(ready));
 }
 
@@ -195,7 +196,7 @@ void SessionManager::remove(const std::string& name, std::function<void()> done)
     if (const auto entry = supervisors_.find(name); entry != supervisors_.end() && entry->second == supervisor)
       supervisors_.erase(entry);
     review();
-    if (supervisor->spec().sms > 0) tell_all(supervisor->spec().device);
+    if (takes_from_others(supervisor->spec())) tell_all(supervisor->spec().device);
     done();
   });
 }
@@ -211,9 +212,9 @@ void SessionManager::remove_all(std::function<void()> done) {
 
 void SessionManager::update(const VgpuSpec& spec) {
   const auto found = supervisors_.find(spec.name);
-  const bool sms_change = found != supervisors_.end() && found->second->spec().sms != spec.sms;
+  const bool took = found != supervisors_.end() && takes_from_others(found->second->spec());
   if (found != supervisors_.end()) found->second->update(spec);
-  if (sms_change) tell_all(spec.device);
+  if (took || takes_from_others(spec)) tell_all(spec.device);
   review();
 }
 
@@ -222,7 +223,7 @@ void SessionManager::move(const VgpuSpec& spec, Ready moved) {
   if (found == supervisors_.end()) return add(spec, std::move(moved));  // its device was not configured
   const std::string from = found->second->spec().device;
   found->second->move(spec, *gpus_.of(spec), std::move(moved));
-  if (spec.sms > 0) {
+  if (takes_from_others(spec)) {
     tell_all(from);
     tell_all(spec.device);
   }

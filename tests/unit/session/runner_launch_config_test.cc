@@ -120,6 +120,17 @@ TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
   EXPECT_EQ(held.priority, MpsPriority::kNormal);
 }
 
+TEST(RunnerLaunchConfigTest, AClientLeavesRoomForWhoHasABound) {
+  SharingConfig held = sharing_config({{"sharing", "mps"}, {"mps", kRunning}});
+  const RunnerLaunchConfig before = on_device("cuda:0", held);
+  ASSERT_TRUE(read_sharing_config({{"sm_thousandths", 985u}}, &held).ok());
+  EXPECT_TRUE(has(on_device("cuda:0", held), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=98.5"));
+  ASSERT_TRUE(read_sharing_config({{"sm_thousandths", 1000u}}, &held).ok());
+  EXPECT_TRUE(on_device("cuda:0", held) == before);
+  for (const auto& bad : {nlohmann::json(0u), nlohmann::json(1001u), nlohmann::json("985")})
+    EXPECT_EQ(read_sharing_config({{"sm_thousandths", bad}}, &held).code(), EINVAL) << bad;
+}
+
 TEST(RunnerLaunchConfigTest, SmsAreForClientsAlone) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"sms", "8:1+2"}, {"mps", kRunning}});
   EXPECT_TRUE(has(on_device("cuda:0", held), "BANDSAW_SMS=8:1+2"));

@@ -41,6 +41,22 @@ TEST(Partitions, AreFromTheFrontInOrderAndTheRestIsForTheOthers) {
   EXPECT_EQ(described["given"][1], (json{{"vgpu", "b"}, {"first", 8}, {"count", 16}}));
 }
 
+TEST(Partitions, WhoHasABoundFindsRoom) {
+  std::vector<VgpuSpec> all = {spec("short", 0, 0), spec("long", 1, 0), spec("apart", 2, 0, Sharing::kTimeSliced)};
+  EXPECT_EQ(sm_thousandths(all[1], all, kGpu), 1000u);
+  all[0].latency_us = 50;
+  EXPECT_TRUE(takes_from_others(all[0]));
+  EXPECT_EQ(sm_thousandths(all[0], all, kGpu), 1000u);
+  EXPECT_EQ(sm_thousandths(all[1], all, kGpu), 985u) << "130 of 132";
+  EXPECT_EQ(sm_thousandths(all[2], all, kGpu), 1000u);
+  EXPECT_EQ(sm_thousandths(all[1], all, {.name = "cuda:0", .sms = 16, .sm_step = 8}), 1000u) << "a MIG instance";
+  all[0].sharing = Sharing::kTimeSliced;
+  EXPECT_EQ(sm_thousandths(all[1], all, kGpu), 1000u) << "others' time slices keep its bound";
+  all[0].sharing = Sharing::kMps;
+  all.push_back(spec("own", 3, 8));
+  EXPECT_EQ(sm_thousandths(all[1], all, kGpu), 1000u) << "SMs are given out";
+}
+
 TEST(Partitions, WithoutAnyEverybodyHasAll) {
   const std::vector<VgpuSpec> all = {spec("a", 0, 0), spec("b", 1, 0)};
   EXPECT_EQ(sm_part(all[0], all, kGpu), SmPart{});
