@@ -120,7 +120,8 @@ def _run_plan(options, plan: _Plan, setting: Setting, results: list[dict], save)
 
 
 def _alone(pool: Pool, sharing: str, who: progress_cases.Who, setting: Setting) -> dict:
-    if sharing not in OURS or setting.device == "soft" or pool.free() < size_of(who.program, setting.device).memory:
+    judged = progress_measure.is_judged_alone(who, sharing, setting)
+    if not judged or pool.free() < size_of(who.program, setting.device).memory:
         return progress_measure.alone(pool, who, sharing, setting)
     native = NativePool(setting.device, mps=False, capacity_mib=pool.free())
     try:

@@ -114,9 +114,12 @@ def in_turns(pool: Pool, native: Pool, who: Who, sharing: str, setting: Setting)
     return result | {"time_of_alone": base / speed, "verdict": _alone_verdict(who, sharing, base / speed, setting)}
 
 
+def is_judged_alone(who: Who, sharing: str, setting: Setting) -> bool:
+    return setting.device != "soft" and sharing in OURS and who.program in ALONE_PROGRAMS and who.processes == 1
+
+
 def _alone_verdict(who: Who, sharing: str, ratio: float, setting: Setting) -> dict[str, str]:
-    judged = sharing in OURS and who.program in ALONE_PROGRAMS and who.processes == 1
-    if not judged or setting.device == "soft":
+    if not is_judged_alone(who, sharing, setting):
         return {}
     return {f"{who.name} time {ALONE_LIMIT} of alone": "yes" if reaches(ratio, ALONE_LIMIT) else "NO"}
 
