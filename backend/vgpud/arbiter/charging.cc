@@ -45,8 +45,8 @@ sched::Time Charging::take_debt(VgpuState& vgpu, Queue queue) {
 }
 
 void Charging::complete(VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice, uint64_t busy_ns,
-                        sched::Time held, sched::Time now) {
-  const sched::Time charged = charge(vgpu, table_->queue_of(engine), busy_ns, held, held);
+                        sched::Time held, sched::Time kept, sched::Time now) {
+  const sched::Time charged = charge(vgpu, table_->queue_of(engine), busy_ns, held, kept);
   queues_->complete(vgpu, engine, slice.id, charged, now);
   vgpu.account.use[engine].busy_ns += static_cast<uint64_t>(charged);
   record(vgpu, slot, engine, slice, now, charged);
@@ -72,11 +72,31 @@ Part Charging::take_part(VgpuState& vgpu, Queue queue, sched::Time now) {
   return part;
 }
 
+void Charging::Crowd::pass(sched::Time now) {
+  constexpr double kWindow = 50 * sched::kMillisecond;
+  if (holders > 1) wall += static_cast<double>(now - since);
+  since = now;
+  if (wall < kWindow) return;
+  wall /= 2;
+  busy /= 2;
+}
+
+uint64_t Charging::of_copy(Queue queue, uint64_t busy_ns, sched::Time now) {
+  Crowd& crowd = crowds_[queue];
+  if (crowd.holders < 2) return busy_ns;
+  crowd.pass(now);
+  crowd.busy += static_cast<double>(busy_ns);
+  return static_cast<uint64_t>(static_cast<double>(busy_ns) * std::min(1.0, crowd.wall / std::max(crowd.busy, 1.0)));
+}
+
 void Charging::review_meters(Queue queue, sched::Time now) {
+  crowds_[queue].pass(now);
+  crowds_[queue].holders = 0;
   for (VgpuState& vgpu : table_->all()) {
     const bool runs = table_->goes_beside(vgpu, queue) &&
                       (vgpu.leases[queue].state != Lease::State::kNone || table_->has_overdue(vgpu, queue) ||
                        table_->any_gate(vgpu, queue, [](const GateState& state) { return !state.flying.empty(); }));
+    crowds_[queue].holders += runs;
     Account::Meter& meter = vgpu.account.meters[queue];
     if (const bool no_waiters = runs && !table_->others_wait_for_end(vgpu, queue); no_waiters != meter.no_waiters) {
       meter.no_waiters = no_waiters;

@@ -1,8 +1,10 @@
 // What a virtual GPU is charged for the time that it had an engine.
 //
 // A time slice costs what its runner measured, at most the time for which it had the engine. MPS virtual GPUs may have
-// an engine together: each is charged its measured time by the part of it that is its own. A moment in which several
-// have the engine is divided by their number, so that all charges together are no more than the time that passed.
+// the compute engine together: each is charged its measured time by the part of it that is its own. A moment in which
+// several have the engine is divided by their number, so that all charges together are no more than the time that
+// passed. Copies that are on an engine together are served in turns, for about a millisecond each: what was measured of
+// short ones is their own time, that of long ones holds others' too, and is less by what it is too much in sum.
 #pragma once
 
 #include <array>
@@ -51,9 +53,10 @@ class Charging {
   // which others may have waited. Takes what was still owed with it.
   sched::Time charge(VgpuState& vgpu, Queue queue, uint64_t busy_ns, sched::Time held, sched::Time kept);
   sched::Time take_debt(VgpuState& vgpu, Queue queue);
-  // A time slice that was granted is over.
+  // A time slice that was granted is over. It had the engine for `held`, as above; where others had it too, `kept` of
+  // that are taken for its own.
   void complete(VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice, uint64_t busy_ns,
-                sched::Time held, sched::Time now);
+                sched::Time held, sched::Time kept, sched::Time now);
   void record(const VgpuState& vgpu, int64_t slot, unsigned engine, const GrantedSlice& slice, sched::Time ended,
               sched::Time charged);
 
@@ -61,15 +64,26 @@ class Charging {
   sched::Time held_since(const VgpuState& vgpu, Queue queue, const GateState& state, const GrantedSlice& slice) const;
   // Reads the virtual GPU's meter: how much time has passed since it was read last, and what part of that is its own.
   Part take_part(VgpuState& vgpu, Queue queue, sched::Time now);
+  // What is charged for a copy that was measured so.
+  uint64_t of_copy(Queue queue, uint64_t busy_ns, sched::Time now);
   // A meter runs for each MPS virtual GPU that has something on the engine, even if the arbiter has given that up.
   void review_meters(Queue queue, sched::Time now);
   void forget(const VgpuState& vgpu, sched::Time now);
 
  private:
+  // Lately, while several had the engine: the time that passed, and what was measured in sum, in ns.
+  struct Crowd {
+    int holders = 0;
+    sched::Time since = 0;
+    double wall = 0, busy = 0;
+    void pass(sched::Time now);
+  };
+
   GrantTable* const table_;
   EngineQueues* const queues_;
   TimeSliceTrace* const trace_;
   std::array<slice::ChargeMeter, kEngines> meters_;  // by queue
+  std::array<Crowd, kEngines> crowds_;               // the same
 };
 
 }  // namespace bandsaw

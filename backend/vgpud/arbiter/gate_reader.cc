@@ -39,7 +39,8 @@ void GateReader::on_ended(VgpuState& vgpu, uint32_t slot, unsigned engine, uint3
   const bool metered = account.meters[queue].runs;
   const Part part = metered ? charging_->take_part(vgpu, queue, now) : Part{};
   const sched::Time own = metered ? part.own / count : 0;
-  const uint64_t each = part.of(std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count);
+  const uint64_t measured = std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count;
+  const uint64_t each = engine == kCompute ? part.of(measured) : charging_->of_copy(queue, measured, now);
   for (uint32_t i = 0; i < count; ++i) {
     if (state.overdue > 0) {
       if (--state.overdue == 0 && table_->others_want(vgpu, queue))
@@ -49,7 +50,7 @@ void GateReader::on_ended(VgpuState& vgpu, uint32_t slot, unsigned engine, uint3
       lease.add(own, each);
       account.use[engine].busy_ns += each;
     } else if (!state.flying.empty()) {
-      on_granted_ended(vgpu, slot, engine, busy_ns / count, each, own, now);
+      on_granted_ended(vgpu, slot, engine, busy_ns / count, each, {part.wall / count, own}, now);
     } else if (lease.takes()) {
       lease.add(own, each);
       account.use[engine].busy_ns += each;
@@ -62,7 +63,7 @@ void GateReader::on_ended(VgpuState& vgpu, uint32_t slot, unsigned engine, uint3
 }
 
 void GateReader::on_granted_ended(VgpuState& vgpu, uint32_t slot, unsigned engine, uint64_t measured, uint64_t charged,
-                                  sched::Time own, sched::Time now) {
+                                  const Part& part, sched::Time now) {
   const GrantTable::Queue queue = table_->queue_of(engine);
   GateState& state = vgpu.slots[slot][engine];
   // A time slice of short work that was given back unused (GateView::take_back) ends before planned ones that began
@@ -77,8 +78,9 @@ void GateReader::on_granted_ended(VgpuState& vgpu, uint32_t slot, unsigned engin
   state.flying.erase(ended);
   if (engine == kCompute) planning_->tell(vgpu, slot, slice, measured, now);
   const bool metered = vgpu.account.meters[queue].runs;
-  const sched::Time held = metered ? own : now - charging_->held_since(vgpu, queue, state, slice);
-  charging_->complete(vgpu, slot, engine, slice, charged, held, now);
+  const sched::Time kept = metered ? part.own : now - charging_->held_since(vgpu, queue, state, slice);
+  const sched::Time held = metered && engine != kCompute ? part.wall : kept;
+  charging_->complete(vgpu, slot, engine, slice, charged, held, kept, now);
 }
 
 void GateReader::forget(VgpuState& vgpu, uint32_t slot, unsigned engine, sched::Time now) {
@@ -91,7 +93,7 @@ void GateReader::forget(VgpuState& vgpu, uint32_t slot, unsigned engine, sched::
   for (const GrantedSlice& slice : std::exchange(state.flying, {})) {
     const sched::Time held =
         metered ? charging_->take_part(vgpu, queue, now).own : now - charging_->held_since(vgpu, queue, state, slice);
-    charging_->complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, now);
+    charging_->complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, held, now);
   }
   state = {};
 }

@@ -24,7 +24,7 @@ class GateReader {
  private:
   void on_ended(VgpuState& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, sched::Time now);
   void on_granted_ended(VgpuState& vgpu, uint32_t slot, unsigned engine, uint64_t measured, uint64_t charged,
-                        sched::Time own, sched::Time now);
+                        const Part& part, sched::Time now);
 
   GrantTable* const table_;
   EngineQueues* const queues_;

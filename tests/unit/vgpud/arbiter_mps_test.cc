@@ -142,14 +142,22 @@ class ArbiterCopiesTest : public ArbiterMpsTest {
 };
 
 TEST_F(ArbiterCopiesTest, CopiesOfTimeSlicedOnesAreBesideEachOther) {
-  make_copiers("band+");
-  run_for(kSecond);
-  for (auto& tenant : tenants_) charged(*tenant, 1);
-  run_for(4 * kSecond);
-  EXPECT_NEAR(charged(*tenants_[0], 4 * kSecond), 75, 1);
-  EXPECT_NEAR(charged(*tenants_[1], 4 * kSecond), 25, 1);
-  EXPECT_EQ(most_, 2);
-  EXPECT_LE(idle_, 5 * kMillisecond);
+  for (const bool in_turns : {true, false}) {
+    make_copiers("band+");
+    in_turns_ = in_turns;
+    Tenant &large = *tenants_[0], &small = *tenants_[1];
+    run_for(kSecond);
+    const uint64_t large_before = large.done, small_before = small.done;
+    charged(large, 1), charged(small, 1);
+    run_for(4 * kSecond);
+    EXPECT_NEAR(charged(large, 4 * kSecond), 75, 1.5) << in_turns;
+    EXPECT_NEAR(charged(small, 4 * kSecond), 25, 1.5) << in_turns;
+    const auto done = static_cast<double>(large.done - large_before),
+               other = static_cast<double>(small.done - small_before);
+    EXPECT_NEAR(done / (done + other), 0.75, 0.01) << in_turns;
+    EXPECT_EQ(most_, 2);
+    EXPECT_LE(idle_, 5 * kMillisecond);
+  }
 }
 
 TEST_F(ArbiterCopiesTest, AShortCopyDoesNotWaitForTheEndOfALongOne) {

@@ -90,9 +90,10 @@ class ArbiterMpsTest : public ArbiterFixture {
       most_ = std::max(most_, count);
       idle_ += count == 0 ? kStep : 0;
       now_ += kStep;
+      take_turns();
       for (auto& tenant : tenants_) {
-        if (tenant->running.empty()) continue;
-        tenant->running.front() -= static_cast<double>(kStep) / (divides_ ? count : 1);
+        if (tenant->running.empty() || (in_turns_ && tenant.get() != served_)) continue;
+        tenant->running.front() -= static_cast<double>(kStep) / (divides_ && !in_turns_ ? count : 1);
         if (tenant->running.front() < 1) end(*tenant);
       }
       if (now_ >= next_) next_ = core_->run(now_);
@@ -106,7 +107,27 @@ class ArbiterMpsTest : public ArbiterFixture {
   Time idle_ = 0;
   int most_ = 0;
   bool divides_ = true;
+  bool in_turns_ = false;  // one grid slice, or copy, after the other: of each tenant in its turn
   std::vector<std::unique_ptr<Tenant>> tenants_;
+
+ private:
+  void take_turns() {
+    if (!in_turns_ || tenants_.empty() || (served_ && served_->done == served_done_ && !served_->running.empty()))
+      return;
+    for (size_t i = 1; i <= tenants_.size(); ++i) {
+      Tenant* const next = tenants_[(turn_ + i) % tenants_.size()].get();
+      if (next->running.empty()) continue;
+      turn_ = (turn_ + i) % tenants_.size();
+      served_ = next;
+      served_done_ = next->done;
+      next->head_since = now_ - kStep;
+      return;
+    }
+  }
+
+  Tenant* served_ = nullptr;
+  uint64_t served_done_ = 0;
+  size_t turn_ = 0;
 };
 
 }  // namespace bandsaw
