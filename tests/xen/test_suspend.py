@@ -3,6 +3,7 @@ import collections.abc
 
 import pytest
 
+from lab.shell import Failure
 from lab.xen_guest import XenGuest
 from lab.xen_host import XenHost
 
@@ -12,13 +13,18 @@ SAVED = "/tmp/guest.saved"
 REFUSED = "a domain with a virtual GPU cannot be suspended"
 
 
+def begins_anew(xen: XenHost, guest: XenGuest) -> None:
+    xen.shell(f"xl destroy {guest.name} 2>/dev/null")
+    guest.create(runs=False)
+    guest.wait("guest: waits", BOOT_SECONDS)
+
+
 @pytest.fixture(name="small_guest")
 def _small_guest(xen: XenHost, request: pytest.FixtureRequest) -> collections.abc.Iterator[XenGuest]:
     """One whose memory is soon written."""
     guest = XenGuest(xen, kind=getattr(request, "param", "pv"), memory_mib=192)
     xen.must("vgpuctl attach web0 guest --hypervisor xen")
-    guest.create(runs=False)
-    guest.wait("guest: waits", BOOT_SECONDS)
+    begins_anew(xen, guest)
     yield guest
     xen.shell(f"xl destroy guest 2>/dev/null; vgpuctl detach web0 guest --hypervisor xen; rm -f {SAVED}")
 
@@ -37,6 +43,17 @@ def is_still_busy(guest: XenGuest) -> None:
     assert status == 0, output
 
 
+def is_refused_and_goes_on(xen: XenHost, guest: XenGuest, command: str) -> None:
+    keeps_busy(guest)
+    status, output = xen.shell(command, SAVE_SECONDS)
+    assert status != 0, output
+    print(output)
+    is_still_busy(guest)
+    works(guest)
+    assert REFUSED in guest.shell("dmesg")[1]
+    assert xen.must("xl list").count("\n") <= 3, "what was to receive the domain is left"
+
+
 def test_a_domain_that_is_paused_goes_on(xen: XenHost, small_guest: XenGuest):
     keeps_busy(small_guest)
     xen.must("xl pause guest; sleep 12; xl unpause guest")  # longer than any side waits for a ping
@@ -49,14 +66,15 @@ def test_a_domain_that_is_paused_goes_on(xen: XenHost, small_guest: XenGuest):
                                                      ("pvh", "xl migrate -s '' guest 'xl migrate-receive'")],
                          indirect=["small_guest"])
 def test_what_would_suspend_the_domain_is_refused_and_it_goes_on(xen: XenHost, small_guest: XenGuest, command: str):
-    keeps_busy(small_guest)
-    status, output = xen.shell(command, SAVE_SECONDS)
-    assert status != 0, output
-    print(output)
-    is_still_busy(small_guest)
-    works(small_guest)
-    assert REFUSED in small_guest.shell("dmesg")[1]
-    assert xen.must("xl list").count("\n") <= 3, "what was to receive the domain is left"
+    lost = xen.lost_domains()
+    try:
+        is_refused_and_goes_on(xen, small_guest, command)
+    except (AssertionError, Failure) as failure:
+        if xen.lost_domains() == lost:
+            raise
+        print(f"The emulated processor has lost the domain, so that it is tried once more:\n{failure}")
+        begins_anew(xen, small_guest)
+        is_refused_and_goes_on(xen, small_guest, command)
 
 
 def test_a_domain_is_saved_without_its_virtual_gpu_and_has_it_again(xen: XenHost, small_guest: XenGuest):
