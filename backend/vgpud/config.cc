@@ -128,6 +128,13 @@ void read_metrics(ConfigReader* reader, Config* config) {
                "figures; empty: nobody listens");
   if (!listen.empty())
     reader->check("metrics.listen", parse_listen(listen, &config->metrics_address, &config->metrics_port));
+  std::string traces;
+  reader->text(
+      "metrics.traces", &traces,
+      "127.0.0.1:4318, say: of an OpenTelemetry collector (OTLP over HTTP), which gets a span for each change; "
+      "empty: none");
+  if (!traces.empty())
+    reader->check("metrics.traces", parse_listen(traces, &config->traces_address, &config->traces_port));
 }
 
 // What benches set and nobody else: the lab's vgpud reads it, production's has no use for it.

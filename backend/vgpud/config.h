@@ -58,6 +58,8 @@ struct Config {
   SlicesConfig slices;
   std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
+  std::string traces_address;  // of the OpenTelemetry collector that spans go to; empty: there is none
+  uint16_t traces_port = 0;
   CgroupConfig cgroup;
   uint64_t swap_memory = 0;  // bytes of the host's for what virtual GPUs have beyond what is resident, all together
   Limits limits = kDefaultLimits;  // of each virtual GPU that has none of its own

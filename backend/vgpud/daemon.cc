@@ -7,6 +7,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <optional>
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/paths.h"
@@ -19,6 +20,7 @@
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
+#include "backend/vgpud/metrics/span_exporter.h"
 #include "backend/vgpud/sessions/session_supervisor.h"
 #include "memory/base/log.h"
 
@@ -217,9 +219,15 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
   if (!metrics.ok()) return metrics.status();
   api.set_history(&history);
   const HistoryTimer history_timer(base.get(), &api, &history);
-  HttpServer server(
-      base.get(), std::move(listener.value()),
-      [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });
+  HttpServer::Handler handler = [&api](const HttpRequest& request, HttpServer::Answer answer) {
+    api.handle(request, std::move(answer));
+  };
+  std::optional<SpanExporter> spans;
+  if (!config.traces_address.empty()) {
+    spans.emplace(base.get(), config.traces_address, config.traces_port);
+    handler = spans->traced(std::move(handler));
+  }
+  HttpServer server(base.get(), std::move(listener.value()), std::move(handler));
   log::info("vgpud is ready: {}, {} virtual GPUs", control_socket(config.run), registry.value().all().size());
   for (const Gpu& gpu : gpus.value().all()) {
     log::info("device '{}' ({}) with {}", gpu.device.name, gpu.device.model, format_size(gpu.device.memory));

@@ -70,6 +70,8 @@ HttpRequest read_request(evhttp_request* request) {
   const evhttp_uri* uri = evhttp_request_get_evhttp_uri(request);
   result.path = split_path(uri ? evhttp_uri_get_path(uri) : nullptr);
   if (const char* query = uri ? evhttp_uri_get_query(uri) : nullptr) result.query = query;
+  const char* const trace = evhttp_find_header(evhttp_request_get_input_headers(request), "traceparent");
+  if (trace) result.traceparent = trace;
   evbuffer* body = evhttp_request_get_input_buffer(request);
   result.body.resize(evbuffer_get_length(body));
   evbuffer_remove(body, result.body.data(), result.body.size());

@@ -22,6 +22,7 @@ struct HttpRequest {
   std::vector<std::string> path;  // decoded parts: /v1/vgpus/web0 -> v1, vgpus, web0
   std::string query;              // undecoded, after '?'
   std::string body;
+  std::string traceparent{};                                      // the header, as it came
   ucred peer{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};  // who asks, as the kernel knows it
   std::vector<gid_t> groups{};                                    // all of that user's
 };
