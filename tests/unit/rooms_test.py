@@ -68,7 +68,7 @@ MAY_INCLUDE = {
                           "hypervisor/libvirt", "memory/base", "vgpu-sched/policy"],
     "backend/vgpud/arbiter": ["backend/control", "backend/vgpud", "memory/base", "vgpu-sched/policy",
                               "vgpu-sched/slice"],
-    "backend/vgpud/metrics": ["backend/vgpud/api", "memory/base", "vgpu-sched/engine.h"],
+    "backend/vgpud/metrics": ["backend/control/event_ptr.h", "backend/vgpud/api", "memory/base", "vgpu-sched/engine.h"],
     "backend/vgpud/mps": ["backend/control", "memory/base"],
     "backend/vgpud/sessions": ["backend/control", "backend/sandbox/cgroup.h", "backend/vgpud",
                                "backend/vgpud/arbiter", "backend/vgpud/mps", "memory/base"],
