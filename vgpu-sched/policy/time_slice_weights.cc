@@ -182,7 +182,9 @@ void TimeSliceWeights::serve(double span) {
 
 // What its processes lose in a round, each of them, by switches from one of them to another: it is its own loss.
 double TimeSliceWeights::switches_within(const Entry& entry) const {
-  return static_cast<double>(options_.switch_cost) * (1 - 1.0 / entry.active_processes);
+  const auto working = std::count_if(entry.processes.begin(), entry.processes.end(),
+                                     [](const auto& process) { return process.second.busy; });
+  return working == 0 ? 0 : static_cast<double>(options_.switch_cost) * (1 - 1.0 / static_cast<double>(working));
 }
 
 void TimeSliceWeights::charge(Entry& entry, double time) {
