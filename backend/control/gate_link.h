@@ -88,8 +88,8 @@ struct alignas(64) Gate {
   std::atomic<uint64_t> own_ns;
   std::atomic<uint64_t> paused_ns;  // written by the runner: time from each rest to its next time slice
   // Of a client of MPS, written by its runner: what time slices of known launches took, and what these take by
-  // themselves.
-  std::atomic<uint64_t> beside_ns, beside_own_ns;
+  // themselves; and what time slices took that hold launches whose time is not known.
+  std::atomic<uint64_t> beside_ns, beside_own_ns, unknown_ns;
   // Written by the runner: samples that were too long for a time slice, of launches whose time is to be found out; and
   // how often it was found out then.
   std::atomic<uint32_t> cut_samples, learnt;
@@ -114,6 +114,9 @@ struct GrantPage {
   // Of each of its processes on the hardware, about; 0: not known, or the hardware has none for it. Set by the arbiter.
   std::atomic<uint64_t> time_slice_ns;
   std::atomic<uint32_t> planned;  // 1: long kernels are to be described; set by the arbiter
+  // 1: no other MPS virtual GPU has anything on the compute engine, nor may begin something: runners learn what their
+  // launches take. Set by the arbiter.
+  std::atomic<uint32_t> goes_alone;
   std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };
 

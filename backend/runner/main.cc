@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backend/control/packet.h"
+#include "backend/control/sharing.h"
 #include "backend/control/sm_part.h"
 #include "backend/runner/channels/driver_calls.h"
 #include "backend/runner/checkpointer.h"
@@ -133,6 +134,9 @@ Status serve(DeviceConfig config, const Choice& choice) {
   if (!process.ok()) return process.status();
   process.value()->set_identity(std::move(identity.value()));
   process.value()->set_object_prices(choice.cuda);
+  const char* const sharing = std::getenv("BANDSAW_SHARING");
+  if (sharing && std::string_view(sharing) == to_text(Sharing::kMps))
+    process.value()->gate().set_beside_others();
   // Without the filter a guest's bytes are not read.
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok()) return status;
   // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.

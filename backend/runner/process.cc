@@ -65,10 +65,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing, clock);
-  if (slicing.mps) {
-    process->shared_sms_ = process->slicer_->sms();
-    process->gate_.set_beside_others();
-  }
+  if (slicing.mps) process->shared_sms_ = process->slicer_->sms();
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->segments_ = std::make_unique<GraphSegments>(process->device_.get());
   process->handlers_ =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "vgpu-sched/policy/promised.h"
 
@@ -84,34 +85,21 @@ void BandPlus::activate(Slot slot, const State& state, Time now) {
   share_out(state);
 }
 
-// The factor from percent to fraction with which the fractions, within their bounds, add up to one.
-double BandPlus::scale_for(const State& state) const {
-  double low = 0;
-  double high = 1;  // a share of 1 % alone
-  for (int step = 0; step < 40; ++step) {
-    const double middle = (low + high) / 2;
-    double sum = 0;
-    for (Slot slot = 0; slot < entries_.size(); ++slot) {
-      if (entries_[slot].active) sum += part_of(state.tenants[slot].share, middle);
-    }
-    (sum < 1 ? low : high) = middle;
-  }
-  return high;
-}
-
 // Fractions anew, and lags moved so that they add up to zero: only their distances mean something.
 void BandPlus::share_out(const State& state) {
   double percent = 0;
   double lags = 0;
   bool bounded = false;
+  std::vector<Share> active;
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
     if (!entries_[slot].active) continue;
     const Share& share = state.tenants[slot].share;
+    active.push_back(share);
     percent += share.percent;
     lags += entries_[slot].lag;
     bounded = bounded || share.reservation > 0 || share.cap < 100;
   }
-  const double scale = bounded ? scale_for(state) : 1;
+  const double scale = bounded ? scale_to_fill(active) : 1;
   double sum = 0;
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
     Entry& entry = entries_[slot];

@@ -60,7 +60,6 @@ class BandPlus : public Policy {
   void retire(const State& state, Time now);
   void activate(Slot slot, const State& state, Time now);
   void share_out(const State& state);
-  double scale_for(const State& state) const;
   double lag_per_share(Slot slot, const State& state) const;
   double tokens(Slot slot, const State& state, Time now) const;
   bool before(Slot one, Slot other, const State& state) const;

@@ -29,4 +29,15 @@ double part_of(const Share& share, double scale) {
   return std::clamp(share.percent * scale, share.reservation / 100.0, share.cap / 100.0);
 }
 
+double scale_to_fill(std::span<const Share> shares) {
+  double low = 0, high = 1;  // 1: a share of 1 % alone
+  for (int step = 0; step < 40; ++step) {
+    const double middle = (low + high) / 2;
+    double sum = 0;
+    for (const Share& share : shares) sum += part_of(share, middle);
+    (sum < 1 ? low : high) = middle;
+  }
+  return high;
+}
+
 }  // namespace bandsaw::sched

@@ -218,21 +218,15 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
 // Who is active, and the fraction promised to each of them: the shares, scaled until they fill the engine within
 // reservations and caps.
 void TimeSliceWeights::share_out() {
-  int active = 0;
+  std::vector<Share> active;
   for (auto& [vgpu, entry] : entries_) {
     const bool bursty = !entry.processes.empty() && is_bursty(entry);
     entry.active = now_ - entry.last_busy <= (bursty ? options_.burst_memory : options_.memory);
     if (!entry.active) entry.lag = std::clamp<double>(entry.lag, 0, static_cast<double>(options_.carry));
-    active += entry.active;
+    if (entry.active) active.push_back(entry.share);
   }
-  double low = 0, high = 1;  // 1: a share of 1 % alone
-  for (int step = 0; step < 30 && active > 0; ++step) {
-    const double middle = (low + high) / 2;
-    double sum = 0;
-    for (const auto& [vgpu, entry] : entries_) sum += entry.active ? part_of(entry.share, middle) : 0;
-    (sum < 1 ? low : high) = middle;
-  }
-  for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, high) : 0;
+  const double scale = scale_to_fill(active);
+  for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, scale) : 0;
 }
 
 // Whether it has so little at a time that only shorter time slices of others would help it.

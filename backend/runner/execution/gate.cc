@@ -59,11 +59,25 @@ bool GateView::join(unsigned engine, uint64_t units) {
   return true;
 }
 
-bool GateView::enter_alone(unsigned engine, uint64_t units) {
+bool GateView::enter_alone(unsigned engine, uint64_t units, const std::optional<LaunchId>& id) {
   if (!grant_page_) return true;
   if (!begin_alone(engine, units)) return false;
   note_other_work(engine);
+  if (id && beside_others_) note_part(*id);
   return true;
+}
+
+// Grid slices of one launch overlap: only the first one has the device to itself.
+void GateView::note_part(const LaunchId& id) {
+  EngineState& state = engine_states_[kCompute];
+  const LaunchTimes::Known known = launch_times_.find(id, is_alone());
+  if (known.sample && state.in_flight == 1 && may_learn()) {
+    state.slice.sample = id;
+    launch_times_.begin_sample(id);
+  }
+  if (known.ns == 0) return;
+  state.slice.own_ns = known.ns;
+  state.slice.known_units = state.slice.units;
 }
 
 bool GateView::begin_alone(unsigned engine, uint64_t units) {
@@ -79,7 +93,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   TimeSlice& slice = engine_states_[kCompute].slice;
   const bool alone = is_alone();
   const LaunchTimes::Known known = launch_times_.find(id, alone);
-  if (known.sample && !stream_eras_.any_of_the_past()) {
+  if (known.sample && may_learn() && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
@@ -87,6 +101,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
     return false;
   }
   slice.known &= known.ns != 0;
+  if (known.ns != 0) slice.known_units += units;
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
   slice.own_ns += known.ns;
   slice.left_to_others += 1 - part;
@@ -131,6 +146,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   if (engine != kCompute) return device_->time_slice_begin(engine);
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
+  state.slice.may_learn = may_learn();
   state.slice.length_ns = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
   device_->time_slice_begin(engine);
 }
@@ -370,7 +386,7 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
     if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
     if (slice.wide && slice.known && slice.alone && !slice.sample) learn_gaps(slice, busy_ns);
     const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
-    if (beside_others_ && slice.known && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
+    if (beside_others_ && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
     if (slice.counted) ended(engine, own_ns ? own_ns : slice.wide ? used(slice, busy_ns) : busy_ns, own_ns);
     if (also) also(busy_ns);
   });

@@ -43,7 +43,7 @@ class GateView {
   // A client of MPS: others run beside it, and what that costs it is written to the gates.
   void set_beside_others() { beside_others_ = true; }
   // enter_launch() is to be called rather than enter().
-  bool counts_launches() const { return is_wide_open(kCompute) || (beside_others_ && is_open(kCompute)); }
+  bool counts_launches() const { return grant_page_ && (beside_others_ || is_wide_open(kCompute)); }
 
   // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
@@ -54,8 +54,9 @@ class GateView {
   // or was refused. `part`: of the device, that it uses at most while others run beside it. It is charged for that.
   bool enter_launch(const LaunchId& id, double part = 1, uint64_t units = 1);
   void launched(bool success);
-  // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
-  bool enter_alone(unsigned engine, uint64_t units = 1);
+  // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy. `id`: of a grid slice, so that
+  // a client of MPS learns what it takes.
+  bool enter_alone(unsigned engine, uint64_t units = 1, const std::optional<LaunchId>& id = {});
   // For work without which nothing on the engine would ever end: it does not wait. It is charged like other work.
   void enter_unasked(unsigned engine);
   // Of what entered last, so many units are not put on the engine after all; they will enter again.
@@ -119,11 +120,13 @@ class GateView {
     bool counted = false;  // in the gate's counters; not if there was no arbiter
     bool wide = false;     // it began at a gate that stood wide open
     bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
+    uint64_t known_units = 0;
     uint64_t work_ns = 0;
     uint64_t own_ns = 0;        // the same, whatever part of the device they use
     double left_to_others = 0;  // sum, over its launches, of the part of the device that others may use meanwhile
     uint64_t era = 0;           // of compute work: StreamEras
     bool alone = false;         // no other program had the device when it began
+    bool may_learn = false;     // as may_learn(), when it began
     uint64_t length_ns = 0;     // of the hardware's time slices, when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     uint64_t units = 0, limit = 0;
@@ -151,6 +154,7 @@ class GateView {
   bool join(unsigned engine, uint64_t units);
   bool begin_alone(unsigned engine, uint64_t units);
   void note_other_work(unsigned engine);
+  void note_part(const LaunchId& id);
   void note_stream(uint64_t stream);
   bool begin(unsigned engine, bool own_time_slice);
   void start(unsigned engine, const TimeSlice& slice);
@@ -163,6 +167,7 @@ class GateView {
   static void prove(EngineState& state, uint64_t units);
   void learn_sample(const TimeSlice& slice, uint64_t busy_ns);
   void note_beside(const TimeSlice& slice, uint64_t busy_ns);
+  bool may_learn() const;
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
   bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }

@@ -17,7 +17,8 @@ constexpr double kGapsLeast = 0.85, kGapsMost = 1.06;
 void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   const uint64_t length = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
   const bool no_others = (slice.alone && is_alone() && !siblings_work()) || length == 0;
-  const uint64_t within = no_others ? LaunchTimes::kAlone : length == slice.length_ns ? length - length / 8 : 0;
+  uint64_t within = no_others ? LaunchTimes::kAlone : length == slice.length_ns ? length - length / 8 : 0;
+  if (beside_others_) within = slice.may_learn && may_learn() ? LaunchTimes::kAlone : 0;
   Gate& gate = grant_page_->gates[slot_][kCompute];
   const LaunchTimes::Learnt learnt = launch_times_.learn(*slice.sample, busy_ns, within);
   if (learnt == LaunchTimes::Learnt::kCut) gate.cut_samples.fetch_add(1);
@@ -42,9 +43,22 @@ uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) const {
   return std::min(busy_ns + busy_ns / LaunchTimes::kLittle, static_cast<uint64_t>(work));
 }
 
+// A client of MPS learns while it has the device to itself, or its kernels go before those of others.
+bool GateView::may_learn() const {
+  if (!beside_others_ || is_wide_open(kCompute)) return true;
+  return grant_page_->goes_alone.load(std::memory_order_relaxed) != 0 && !siblings_work();
+}
+
+// A few launches that are not known are taken for as long as the others.
 void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {
   Gate& gate = grant_page_->gates[slot_][kCompute];
-  gate.beside_own_ns.fetch_add(std::min(busy_ns, slice.own_ns));
+  if (slice.own_ns == 0 || 4 * slice.known_units < 3 * slice.units) {
+    gate.unknown_ns.fetch_add(busy_ns);
+    return;
+  }
+  const double own =
+      static_cast<double>(slice.own_ns) * static_cast<double>(slice.units) / static_cast<double>(slice.known_units);
+  gate.beside_own_ns.fetch_add(std::min(busy_ns, static_cast<uint64_t>(own)));
   gate.beside_ns.fetch_add(busy_ns);
 }
 

@@ -7,7 +7,7 @@
 namespace bandsaw::runner {
 namespace {
 
-constexpr uint64_t kGraph = ~uint64_t{0};  // no launch has so much shared memory
+constexpr uint64_t kGraph = ~uint64_t{0}, kGridSlice = kGraph - 1;  // no launch has so much shared memory
 
 // As splitmix64 mixes.
 uint64_t mix(uint64_t hash, uint64_t word) {
@@ -38,6 +38,11 @@ LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> paramete
 LaunchId identify_graph(uint64_t graph, uint64_t changes, uint64_t context, uint64_t stream) {
   const uint64_t shape = mix(graph, kGraph);
   return {shape, mix(shape, changes), mix(context, stream)};
+}
+
+LaunchId identify_grid_slice(uint64_t launch, uint64_t blocks) {
+  const uint64_t shape = mix(mix(launch, kGridSlice), blocks);
+  return {shape, shape, 0};
 }
 
 LaunchId identify(BulkKind kind, uint64_t bytes, uint64_t context, uint64_t stream) {

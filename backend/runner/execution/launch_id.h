@@ -29,6 +29,9 @@ LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> paramete
 // Of a graph, which has changed so often since it was made. `graph`: unique within the process.
 LaunchId identify_graph(uint64_t graph, uint64_t changes, uint64_t context, uint64_t stream);
 
+// Of a grid slice of so many blocks. `launch`: unique for the kernel and its grid within the process.
+LaunchId identify_grid_slice(uint64_t launch, uint64_t blocks);
+
 // Of a fill, or a copy within the device.
 LaunchId identify(BulkKind kind, uint64_t bytes, uint64_t context, uint64_t stream);
 

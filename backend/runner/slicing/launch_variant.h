@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/control/kernel_descriptor.h"
 #include "backend/runner/execution/clock.h"
+#include "backend/runner/execution/launch_id.h"
 #include "backend/runner/slicing/kernel_cloner.h"
 
 namespace bandsaw::runner {
@@ -21,6 +23,8 @@ class LaunchVariant {
   virtual std::chrono::nanoseconds look_again(Clock::Point) const { return std::chrono::nanoseconds::max(); }
   // Nothing but the gate is in the way of the next time slice.
   virtual bool may_issue() const = 0;
+  // What the next time slice has in common with others, as far as its time goes. None: that is not known.
+  virtual std::optional<LaunchId> next_id() const { return std::nullopt; }
   // Puts it on the device; the gate has let it pass. Its time slice at the gate ends with it.
   virtual CUresult issue() = 0;
   // What is in flight does not end: puts all that is left beside it, without asking at the gate.

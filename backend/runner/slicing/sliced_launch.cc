@@ -17,6 +17,12 @@ bool SlicedLaunch::may_issue() const {
   return !turns_ && launch_.next < launch_.blocks && launch_.flight->launches < most_in_flight_;
 }
 
+std::optional<LaunchId> SlicedLaunch::next_id() const {
+  if (!launch_.shape) return std::nullopt;
+  const auto launch = reinterpret_cast<uintptr_t>(launch_.shape.get());
+  return identify_grid_slice(launch, std::min(launch_.size, launch_.blocks - launch_.next));
+}
+
 CUresult SlicedLaunch::issue() {
   lay_tracks();
   const uint64_t blocks = next_blocks();

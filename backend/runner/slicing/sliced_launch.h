@@ -14,6 +14,7 @@ class SlicedLaunch : public LaunchVariant {
       : parts_(*parts), launch_(*launch), clone_launch_(std::move(clone), launch->program) {}
 
   bool may_issue() const override;
+  std::optional<LaunchId> next_id() const override;
   CUresult issue() override;
   CUresult issue_rest() override;
   bool turns() const override { return turns_; }

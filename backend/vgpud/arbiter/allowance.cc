@@ -7,9 +7,6 @@ namespace bandsaw {
 namespace {
 
 constexpr double kAllowanceLeast = 0.1;
-// The others' progress is known a little later (mps_progress.h).
-constexpr sched::Time kTrial = 400 * sched::kMillisecond, kPauseMost = 16 * sched::kSecond;
-constexpr sched::Time kSuccess = 2 * sched::kSecond;
 
 }  // namespace
 
@@ -25,24 +22,9 @@ sched::Time Allowance::count(const sched::Share& share, uint64_t busy_ns, sched:
   if (left_ < 0 && !spent_) {
     spent_ = true;
     excess = -left_;
-    trial_at_ = now + pause_;
   }
   if (left_ >= most) spent_ = false;
   return excess;
-}
-
-void Allowance::judge(std::optional<bool> others_have_theirs, sched::Time most, sched::Time now) {
-  if (!others_have_theirs) return;
-  if (spent_) {
-    if (now < trial_at_) return;
-    spent_ = false;
-    left_ = most;
-    trial_until_ = now + kTrial;
-    pause_ = std::min(2 * pause_, kPauseMost);
-  } else if (*others_have_theirs || now < trial_until_) {
-    left_ = most;
-    if (now >= trial_until_ + kSuccess) pause_ = sched::kSecond;
-  }
 }
 
 }  // namespace bandsaw

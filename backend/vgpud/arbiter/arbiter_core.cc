@@ -41,6 +41,7 @@ Status ArbiterCore::add(const std::string& name, const EngineShares& shares, Tim
   if (slices_.on()) vgpu.compute_gates = ComputeGates::kTimeSliced;
   queues_.add(vgpu, now);
   slices_.set(vgpu);
+  mps_shares_.set(vgpu);
   return {};
 }
 
@@ -51,6 +52,7 @@ Status ArbiterCore::set_shares(const std::string& name, const EngineShares& shar
   if (Status status = check_shares(name, shares); !status.ok()) return status;
   vgpu->shares = shares;
   slices_.set(*vgpu);
+  mps_shares_.set(*vgpu);
   queues_.set_shares(*vgpu, now);
   for (unsigned queue = 0; queue < table_.queues(); ++queue) {
     if (shares[queue].cap < 100) leases_.close(*vgpu, queue, now);  // it has to ask again
@@ -65,6 +67,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
   queues_.remove(*vgpu, now);
   charging_.forget(*vgpu, now);
   slices_.remove(*vgpu);
+  mps_shares_.remove(*vgpu);
   planning_.forget(*vgpu);
   table_.remove(name);
 }
@@ -72,6 +75,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
 // What is in flight runs to its end, and is charged with the next completion. What waits asks the new scheduler.
 void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
   slices_.leave(now);
+  mps_shares_.leave(now);
   for (VgpuState& vgpu : table_.all()) {
     for (unsigned queue = 0; queue < table_.queues(); ++queue) {
       table_.set_open(vgpu, queue, false);
@@ -170,6 +174,7 @@ void ArbiterCore::detach(const std::string& name, Time now) {
   }
   vgpu->slots.clear();
   vgpu->sliced.open = false;
+  vgpu->shared = {};
   for (unsigned queue = 0; queue < table_.queues(); ++queue) leases_.end(*vgpu, queue, now);
   vgpu->grant_page = nullptr;
 }
@@ -216,8 +221,18 @@ void ArbiterCore::read_slot(VgpuState& vgpu, uint32_t slot, Time now) {
 }
 
 void ArbiterCore::read_gate(VgpuState& vgpu, uint32_t slot, unsigned engine, Time now) {
-  if (!GrantTable::is_queued(vgpu, engine))
-    return slices_.on() ? slices_.read(vgpu, slot, now) : bypasses_.read(vgpu, slot, now);
+  if (engine == kCompute) {
+    switch (vgpu.compute_gates) {
+      case ComputeGates::kQueued:
+        break;
+      case ComputeGates::kBypass:
+        return bypasses_.read(vgpu, slot, now);
+      case ComputeGates::kMpsShared:
+        return mps_shares_.read(vgpu, slot, now);
+      case ComputeGates::kTimeSliced:
+        return slices_.read(vgpu, slot, now);
+    }
+  }
   reader_.read(vgpu, slot, engine, now);
   leases_.settle(vgpu, table_.queue_of(engine), now);
 }
@@ -290,6 +305,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
   review_sharing(now);
   slices_.leave_if_impossible(now);
   Time next = bypasses_.review(now);
+  next = std::min(next, mps_shares_.review(now));
   review_governed(now);
   next = std::min(next, slices_.review(now));
   for (unsigned queue = 0; queue < table_.queues(); ++queue) next = std::min(next, run_queue(queue, now));

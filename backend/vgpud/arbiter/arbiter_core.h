@@ -9,7 +9,9 @@
 //   leases          a virtual GPU alone on an engine need not ask
 //   overdue         who does not end lets others on
 //   unqueued_gates  compute gates that belong to no queue:
-//   bypass            of those with SMs of their own (sm_partition) or a latency bound (allowance)
+//   bypass            of those with SMs of their own (sm_partition) or, beside a plan or another policy than band+, a
+//                     latency bound (allowance)
+//   mps_shares        of MPS virtual GPUs whose shares hold by the progress that they make (mps_progress)
 //   hardware_slices   of all, where the hardware's time slices hold the shares
 //   kernel_deadline who has a kernel without end
 //   quantum         how much short work is one time slice
@@ -32,6 +34,7 @@
 #include "backend/vgpud/arbiter/hardware_slices.h"
 #include "backend/vgpud/arbiter/kernel_deadline.h"
 #include "backend/vgpud/arbiter/leases.h"
+#include "backend/vgpud/arbiter/mps_shares.h"
 #include "backend/vgpud/arbiter/overdue.h"
 #include "backend/vgpud/arbiter/planning.h"
 #include "backend/vgpud/arbiter/quantum.h"
@@ -120,7 +123,8 @@ class ArbiterCore {
   Leases leases_{&options_, &table_, &queues_, &charging_, &planning_, &reader_};
   Overdue overdue_{&options_, &table_, &queues_, &charging_, &planning_, &leases_};
   UnqueuedGates unqueued_{&table_, &planning_, &reader_, &leases_};
-  Bypasses bypasses_{&options_, &table_, &charging_, &unqueued_};
+  Bypasses bypasses_{&options_, &table_, &charging_, &planning_, &unqueued_};
+  MpsShares mps_shares_{&options_, &table_, &planning_, &unqueued_};
   HardwareSlices slices_{&options_, &table_, &unqueued_};
   KernelDeadlines deadlines_{&options_, &table_};
   Quantum quantum_{&options_, &table_};

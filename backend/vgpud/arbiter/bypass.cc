@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "backend/vgpud/arbiter/charging.h"
+#include "backend/vgpud/arbiter/planning.h"
 #include "backend/vgpud/arbiter/unqueued_gates.h"
 
 namespace bandsaw {
@@ -13,9 +13,6 @@ namespace {
 // The gates of one with a bound stay open for so long after its last work: the first work after they are closed waits
 // for the arbiter.
 constexpr sched::Time kOpenAfterUse = sched::kSecond;
-
-// Its kernels go before those of the others on the device (backend/control/mps_priority.h).
-bool has_precedence(const VgpuState& vgpu) { return vgpu.latency > 0 || vgpu.shares[kCompute].priority > 0; }
 
 bool is_in(const VgpuState& vgpu) { return vgpu.compute_gates == ComputeGates::kBypass; }
 
@@ -29,52 +26,18 @@ void Bypasses::set_latency(VgpuState& vgpu, sched::Time latency) {
 // whatever their priorities.
 LatencyMeans Bypasses::latency_means(const VgpuState& vgpu) const {
   if (vgpu.latency == 0) return LatencyMeans::kNothing;
-  if (vgpu.mps) return only_mps_ ? LatencyMeans::kPriorities : LatencyMeans::kNothing;
+  if (vgpu.mps) return table_->only_mps() ? LatencyMeans::kPriorities : LatencyMeans::kNothing;
   return vgpu.compute_gates == ComputeGates::kTimeSliced ? LatencyMeans::kTimeSlices : LatencyMeans::kNothing;
 }
 
-bool Bypasses::goes_first(VgpuState& vgpu, sched::Time now) const {
+// It need not ask as long as its allowance lasts.
+bool Bypasses::is_let_through(VgpuState& vgpu, sched::Time now) const {
   const sched::Share& share = vgpu.shares[kCompute];
-  if (!has_precedence(vgpu) || share.cap < 100) return false;
-  vgpu.allowance.judge(others_have_theirs(vgpu), options_->period_ns, now);
+  if (!vgpu.goes_first() || share.cap < 100 || planning_->shares_by_progress()) return false;
   Account& account = vgpu.account;
   account.debt[table_->queue_of(kCompute)] +=
       vgpu.allowance.count(share, account.use[kCompute].busy_ns, options_->period_ns, now);
   return !vgpu.allowance.spent();
-}
-
-void Bypasses::read_progress(sched::Time now) {
-  for (VgpuState& vgpu : table_->all()) {
-    if (!vgpu.mps || !vgpu.grant_page || !vgpu.progress.is_due(now)) continue;
-    MpsTimes times;
-    for (const auto& [slot, gates] : vgpu.slots) {
-      const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
-      times.busy += gate.busy_ns;
-      times.known += gate.beside_ns;
-      times.own += gate.beside_own_ns;
-    }
-    vgpu.progress.read(times, now);
-  }
-}
-
-// All others that have work make the progress that they are promised while this one has work too. Nothing: that is not
-// known of one of them.
-std::optional<bool> Bypasses::others_have_theirs(const VgpuState& vgpu) const {
-  constexpr double kMargin = 0.98;  // two percent are within what is promised
-  std::vector<const VgpuState*> others;
-  int shares = vgpu.shares[kCompute].percent;
-  for (const VgpuState& other : table_->all()) {
-    if (&other == &vgpu || !other.mps || !other.progress.is_active()) continue;
-    shares += other.shares[kCompute].percent;
-    if (!is_in(other)) others.push_back(&other);
-  }
-  bool all = true;
-  for (const VgpuState* other : others) {
-    const std::optional<double> progress = other->progress.value();
-    if (!progress) return {};
-    all = all && *progress >= kMargin * other->shares[kCompute].percent / shares;
-  }
-  return all;
 }
 
 // Kernels with short blocks need not be cut where all others go first: these wait for the end of a block only.
@@ -98,17 +61,16 @@ void Bypasses::post_uncut() {
 
 // A time-sliced context never runs beside others, not even on other SMs: the driver switches between it and all others.
 sched::Time Bypasses::review(sched::Time now) {
-  only_mps_ = std::ranges::none_of(table_->all(),
-                                   [](const VgpuState& vgpu) { return !vgpu.mps && GrantTable::has_programs(vgpu); });
+  const bool only_mps = table_->only_mps();
   post_uncut();
-  read_progress(now);
   sched::Time next = kNever;
   for (VgpuState& vgpu : table_->all()) {
-    if (vgpu.partition.part() == 0 && !has_precedence(vgpu) && !is_in(vgpu)) continue;
+    if (vgpu.partition.part() == 0 && !vgpu.goes_first() && !is_in(vgpu)) continue;
     if (is_in(vgpu) && vgpu.bypass.open) (void)probe(vgpu, now);
     vgpu.partition.review(GrantTable::has_programs(vgpu));
-    const bool first = goes_first(vgpu, now);
-    const bool in = only_mps_ && vgpu.mps && (vgpu.partition.holds() || first);
+    const bool through = is_let_through(vgpu, now);
+    const bool in = only_mps && vgpu.mps && (vgpu.partition.holds() || through);
+    if (in && vgpu.compute_gates == ComputeGates::kMpsShared) continue;  // it comes here from its queue
     if (in && vgpu.compute_gates == ComputeGates::kQueued) enter(vgpu, now);
     if (!in && is_in(vgpu)) leave(vgpu, now);
     if (is_in(vgpu) && vgpu.bypass.open) next = std::min(next, probe(vgpu, now));
@@ -167,7 +129,7 @@ sched::Time Bypasses::probe(VgpuState& vgpu, sched::Time now) {
     used = used || gates[kCompute].ended != ended || GrantTable::running_at(vgpu, slot, kCompute) > 0;
   }
   if (used) bypass.used_at = now;
-  if (now - bypass.used_at < (has_precedence(vgpu) ? kOpenAfterUse : 1)) return now + options_->period_ns;
+  if (now - bypass.used_at < (vgpu.goes_first() ? kOpenAfterUse : 1)) return now + options_->period_ns;
   for (auto& [slot, gates] : vgpu.slots) vgpu.grant_page->gates[slot][kCompute].open = 0;
   bypass.open = false;
   return kNever;

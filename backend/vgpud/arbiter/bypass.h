@@ -1,11 +1,9 @@
 // MPS virtual GPUs whose compute gates stand open beside the scheduler: those with SMs of their own (sm_partition.h),
-// and those whose kernels go first on the device because they have a latency bound or a priority above 0
-// (backend/control/mps_priority.h), as long as their allowance lasts or the others make the progress that they are
-// promised (mps_progress.h).
+// and, where shares do not hold by progress (mps_shares.h), those whose kernels go first on the device because they
+// have a latency bound or a priority above 0 (backend/control/mps_priority.h), as long as their allowance lasts.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "backend/vgpud/arbiter/arbiter.h"
 
@@ -13,6 +11,7 @@ namespace bandsaw {
 
 class Charging;
 class GrantTable;
+class Planning;
 class UnqueuedGates;
 struct VgpuState;
 
@@ -27,8 +26,9 @@ struct Bypass {
 class Bypasses {
  public:
   // All outlive this.
-  Bypasses(const ArbiterOptions* options, GrantTable* table, Charging* charging, UnqueuedGates* unqueued)
-      : options_(options), table_(table), charging_(charging), unqueued_(unqueued) {}
+  Bypasses(const ArbiterOptions* options, GrantTable* table, Charging* charging, const Planning* planning,
+           UnqueuedGates* unqueued)
+      : options_(options), table_(table), charging_(charging), planning_(planning), unqueued_(unqueued) {}
 
   void set_latency(VgpuState& vgpu, sched::Time latency);
   LatencyMeans latency_means(const VgpuState& vgpu) const;
@@ -39,9 +39,7 @@ class Bypasses {
 
  private:
   void post_uncut();
-  bool goes_first(VgpuState& vgpu, sched::Time now) const;
-  void read_progress(sched::Time now);
-  std::optional<bool> others_have_theirs(const VgpuState& vgpu) const;
+  bool is_let_through(VgpuState& vgpu, sched::Time now) const;
   void enter(VgpuState& vgpu, sched::Time now);
   void leave(VgpuState& vgpu, sched::Time now);
   void charge_ended(VgpuState& vgpu, uint32_t slot, sched::Time now);
@@ -50,8 +48,8 @@ class Bypasses {
   const ArbiterOptions* const options_;
   GrantTable* const table_;
   Charging* const charging_;
+  const Planning* const planning_;
   UnqueuedGates* const unqueued_;
-  bool only_mps_ = true;  // no time-sliced virtual GPU has programs
 };
 
 }  // namespace bandsaw

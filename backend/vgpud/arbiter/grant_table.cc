@@ -55,6 +55,14 @@ bool GrantTable::has_programs(const VgpuState& vgpu) {
   });
 }
 
+bool GrantTable::only_mps() const {
+  return std::ranges::none_of(all(), [](const VgpuState& vgpu) { return !vgpu.mps && has_programs(vgpu); });
+}
+
+bool GrantTable::waits_for_compute(const VgpuState& vgpu) {
+  return std::ranges::any_of(vgpu.slots, [](const auto& entry) { return entry.second[kCompute].waiting; });
+}
+
 uint32_t GrantTable::running_at(const VgpuState& vgpu, uint32_t slot, unsigned engine) {
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
   const uint32_t ended = gate.ended, running = gate.begun - ended;

@@ -72,6 +72,10 @@ class GrantTable {
   bool has_overdue(const VgpuState& vgpu, Queue queue) const;
   // Programs that have used an engine.
   static bool has_programs(const VgpuState& vgpu);
+  // No time-sliced virtual GPU has programs.
+  bool only_mps() const;
+  // A program waits at a compute gate, whomever that belongs to.
+  static bool waits_for_compute(const VgpuState& vgpu);
   // How many time slices of the gate have begun and not ended; 0 if its counters are nonsense.
   static uint32_t running_at(const VgpuState& vgpu, uint32_t slot, unsigned engine);
 

@@ -43,6 +43,11 @@ void Planning::restart(sched::Time now) {
   planner_ = CoPlanner::make(mode_, options_->plan);
 }
 
+bool Planning::shares_by_progress() const {
+  return options_->scheduled && options_->policy == "band+" && options_->model == sched::QueueModel::kMrq &&
+         mode_ == PlanningMode::kMps;
+}
+
 void Planning::post(VgpuState& vgpu) const {
   if (!vgpu.grant_page) return;
   const bool whole =

@@ -23,6 +23,9 @@ class Planning {
 
   void set_mode(PlanningMode mode, sched::Time now);
   PlanningMode mode() const { return mode_; }
+  // Nothing is planned, and the policy is band+ with a queue for each engine: MPS virtual GPUs share the compute engine
+  // by their progress, where nobody else uses it (mps_shares.h).
+  bool shares_by_progress() const;
   // The options have changed: plans begin anew.
   void restart(sched::Time now);
   // How MPS virtual GPUs share an engine in this mode.

@@ -26,6 +26,7 @@ void UnqueuedGates::put_back(VgpuState& vgpu, sched::Time now) {
     gate.open = 0;
     gate.no_waiters = vgpu.account.meters[queue].no_waiters ? 1 : 0;
     GateState& state = gates[kCompute];
+    (void)take_ended(vgpu, slot);  // what has ended is not overdue
     state.overdue = GrantTable::running_at(vgpu, slot, kCompute);
     state.overdue_since = now;
     if (std::exchange(state.waiting, false)) state.asked = gate.granted;  // it is read again

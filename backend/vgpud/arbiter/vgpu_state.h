@@ -14,6 +14,7 @@
 #include "backend/vgpud/arbiter/hardware_slices.h"
 #include "backend/vgpud/arbiter/leases.h"
 #include "backend/vgpud/arbiter/mps_progress.h"
+#include "backend/vgpud/arbiter/mps_shares.h"
 #include "backend/vgpud/arbiter/sm_partition.h"
 
 namespace bandsaw {
@@ -22,6 +23,7 @@ namespace bandsaw {
 enum class ComputeGates {
   kQueued,      // to the queue of the compute engine
   kBypass,      // to none: it goes beside the others (bypass.h)
+  kMpsShared,   // to none: it goes beside the others, and gives way by its progress (mps_shares.h)
   kTimeSliced,  // to none: the hardware switches between all programs (hardware_slices.h)
 };
 
@@ -47,8 +49,13 @@ struct VgpuState {
   SmPartition partition;
   Allowance allowance;  // while it has a latency bound
   Bypass bypass;
-  MpsProgress progress;  // while it is MPS
+  MpsShared shared;
+  MpsProgress progress;  // while it is ComputeGates::kMpsShared
   SlicedVgpu sliced;
+
+  // Its kernels go before those of the others on the device, if they are clients of MPS
+  // (backend/control/mps_priority.h).
+  bool goes_first() const { return latency > 0 || shares[kCompute].priority > 0; }
 };
 
 }  // namespace bandsaw

@@ -17,20 +17,52 @@ TEST_F(ArbiterMpsTest, SharesHoldInEverySecond) {
       idle_ = most_ = 0;
       Tenant& large = join("a", percent, Sharing::kMps);
       Tenant& small = join("b", 100 - percent, Sharing::kMps);
-      run_for(200 * kMillisecond);
+      run_for(kSecond);
       charged(large, 1);
       charged(small, 1);
       for (int second = 0; second < 4; ++second) {
         run_for(kSecond);
         const double first = charged(large, kSecond), other = charged(small, kSecond);
-        EXPECT_NEAR(first, percent, 2) << divides;
-        EXPECT_NEAR(other, 100 - percent, 2) << divides;
-        EXPECT_LE(first + other, 100.3);
+        // Where there is room for both, nobody lacks anything.
+        EXPECT_NEAR(first, divides ? percent : 100, 2);
+        EXPECT_NEAR(other, divides ? 100 - percent : 100, 2);
       }
       EXPECT_EQ(most_, 2);
       EXPECT_LE(idle_, 10 * kMillisecond);
       core_.reset();
     }
+  }
+}
+
+// A kernel that nothing can cut fills the device for 160 ms. In the gap between two steps of the other one it would
+// begin again.
+TEST_F(ArbiterMpsTest, SharesHoldBesideKernelsThatFillTheDevice) {
+  for (const int percent : {50, 75, 90}) {
+    tenants_.clear();
+    make();
+    in_turns_ = true;
+    Tenant &steps = join("a", percent, Sharing::kMps), &fills = join("b", 100 - percent, Sharing::kMps);
+    steps.length = 2 * kMillisecond;
+    fills.length = 160 * kMillisecond;
+    fills.at_once = 1;
+    const auto run_steps = [&](Time time) {
+      uint64_t step_end = steps.done + 40;
+      for (const Time until = now_ + time; now_ < until;) {
+        steps.at_once = 2;
+        run_for(kMillisecond);
+        if (steps.done < step_end) continue;
+        steps.at_once = 0;  // 80 ms of work are done
+        run_for(2 * kMillisecond);
+        step_end = steps.done + 40;
+      }
+    };
+    run_steps(4 * kSecond);
+    steps.done = fills.done = 0;
+    run_steps(20 * kSecond);
+    const double alone = 20.0 * kSecond / (42 * steps.length) * 40;
+    EXPECT_NEAR(static_cast<double>(steps.done) / alone, percent / 100.0, 0.05);
+    EXPECT_NEAR(static_cast<double>(fills.done) * 160 / 20'000, 1 - percent / 100.0, 0.03);
+    core_.reset();
   }
 }
 
@@ -44,7 +76,7 @@ TEST_F(ArbiterMpsTest, LongAndShortGridSlicesAreBesideEachOther) {
   run_for(4 * kSecond);
   EXPECT_GT(brief.done, 25'000u);
   EXPECT_GT(longer.done, 110u);
-  EXPECT_LE(charged(longer, 4 * kSecond) + charged(brief, 4 * kSecond), 100.3);
+  EXPECT_NEAR(charged(longer, 4 * kSecond), 100, 2) << "it does what it does alone";
 }
 
 TEST_F(ArbiterMpsTest, ATimeSlicedOneIsAloneAndHasItsShare) {
@@ -117,6 +149,7 @@ TEST_F(ArbiterMpsTest, ConsolidationIsOfTwoWholeKernels) {
 TEST_F(ArbiterMpsTest, ACapHoldsBesideOthers) {
   make();
   Tenant &capped = join("a", 20, Sharing::kMps, 20), &other = join("b", 50, Sharing::kMps);
+  capped.at_once = other.at_once = 1;
   run_for(2 * kSecond);
   EXPECT_NEAR(charged(capped, 2 * kSecond), 20, 2);
   EXPECT_NEAR(charged(other, 2 * kSecond), 80, 2);
@@ -182,6 +215,7 @@ TEST_F(ArbiterMpsTest, WhoTurnsToMpsWaitsForItsProgramsOfBefore) {
   join("a", 50, Sharing::kMps);
   Tenant& other = join("b", 50, Sharing::kTimeSliced);
   run_for(100 * kMillisecond);
+  most_ = 0;
   core_->set_sharing("b", Sharing::kMps);
   run_for(100 * kMillisecond);
   EXPECT_EQ(most_, 1);
@@ -192,18 +226,18 @@ TEST_F(ArbiterMpsTest, WhoTurnsToMpsWaitsForItsProgramsOfBefore) {
   other.mps = true;
   ++other.grant_page->generation[0];
   tell(other);
-  run_for(100 * kMillisecond);
+  run_for(kSecond);
   EXPECT_EQ(most_, 2);
   // The other way round it is at once.
   core_->set_sharing("b", Sharing::kTimeSliced);
   next_ = core_->run(now_);
-  run_for(10 * kMillisecond);
+  run_for(40 * kMillisecond);
   other.mps = false;
   run_for(100 * kMillisecond);
 }
 
 TEST_F(ArbiterMpsTest, WhatRunsHasNoWaitersUntilSomebodyWaitsForItsEnd) {
-  make();
+  make({.policy = "band"});
   Tenant &one = join("a", 33, Sharing::kMps), &other = join("b", 33, Sharing::kMps);
   one.length = 100 * kMillisecond;
   one.at_once = other.at_once = 1;
@@ -261,7 +295,7 @@ TEST_F(ArbiterMpsTest, ChargesAreNoMoreThanTheTime) {
   std::mt19937 random(3);
   for (int turn = 0; turn < 10; ++turn) {
     tenants_.clear();
-    make({.model = turn % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq});
+    make({.policy = "band", .model = turn % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq});
     divides_ = turn % 3 != 0;
     const Time start = now_;
     for (const char* name : {"a", "b", "c", "d"}) {

@@ -15,6 +15,7 @@ class ArbiterSmPartitionTest : public ArbiterMpsTest {
     Tenant& tenant = join(name, percent, Sharing::kMps);
     core_->set_sm_part(name, kPart);
     next_ = core_->run(now_);
+    tenant.own_sms = true;
     return tenant;
   }
   double waited_ms(const Tenant& tenant) {
@@ -53,7 +54,6 @@ TEST_F(ArbiterSmPartitionTest, OthersShareAsIfItWereNotThere) {
     charged(one, 1), charged(other, 1);
     run_for(2 * kSecond);
     const double before = charged(one, 2 * kSecond);
-    divides_ = false;
     Tenant& own = join_with_sms("c", 20);
     run_for(kSecond);
     charged(one, 1), charged(other, 1), charged(own, 1);
@@ -107,8 +107,9 @@ TEST_F(ArbiterSmPartitionTest, ATimeSlicedOneStillHasTheEngineAlone) {
 
 TEST_F(ArbiterSmPartitionTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   make();
+  divides_ = true;
   Tenant &one = join("a", 50, Sharing::kMps), &other = join("b", 50, Sharing::kMps);
-  run_for(100 * kMillisecond);
+  run_for(kSecond);
   core_->set_sm_part("a", kPart);
   charged(one, 1);
   run_for(kSecond);
@@ -120,12 +121,14 @@ TEST_F(ArbiterSmPartitionTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   ++one.grant_page->generation[0];
   tell(one);
   one.at_once = 2;
+  one.own_sms = true;
   charged(one, 1), charged(other, 1);
   run_for(kSecond);
   EXPECT_NEAR(charged(one, kSecond), 100 * kPart, 2);
   EXPECT_NEAR(charged(other, kSecond), 100, 4);
   core_->set_sm_part("a", 0);
   next_ = core_->run(now_);
+  one.own_sms = false;
   run_for(200 * kMillisecond);
   charged(one, 1), charged(other, 1);
   run_for(kSecond);

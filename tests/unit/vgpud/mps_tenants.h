@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/vgpud/arbiter_fixture.h"
@@ -12,6 +13,7 @@
 namespace bandsaw {
 
 constexpr Time kStep = 20 * kMicrosecond;
+constexpr Time kComes = 10 * kMillisecond;
 
 struct Tenant {
   std::string name;
@@ -19,10 +21,14 @@ struct Tenant {
   unsigned engine = kCompute;
   std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
   Time length = kMillisecond;
-  double told = 1;  // part of the time that it admits
+  double told = 1;    // part of the time that it admits
+  bool known = true;  // its runner knows what its launches take alone
+  bool own_sms = false;
+  bool came = false;
   uint32_t at_once = 2;
 
   std::deque<double> running{};  // what is left of each grid slice, alone on the engine
+  std::deque<Time> lengths{};    // of these
   Time head_since = 0;
   bool asking = false;
   uint64_t done = 0, charged = 0;
@@ -45,7 +51,9 @@ class ArbiterMpsTest : public ArbiterFixture {
   void tell(Tenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.grant_page); }
   void begin(Tenant& tenant) {
     if (tenant.running.empty()) tenant.head_since = now_;
+    if (!tenant.mps && !std::exchange(tenant.came, true)) beside_until_ = now_ + kComes;
     tenant.running.push_back(static_cast<double>(tenant.length));
+    tenant.lengths.push_back(tenant.length);
   }
   void want(Tenant& tenant) {
     Gate& gate = tenant.gate();
@@ -70,7 +78,11 @@ class ArbiterMpsTest : public ArbiterFixture {
     tenant.running.pop_front();
     ++tenant.done;
     Gate& gate = tenant.gate();
-    gate.busy_ns += static_cast<uint64_t>(static_cast<double>(now_ - tenant.head_since) * tenant.told);
+    const auto busy = static_cast<uint64_t>(static_cast<double>(now_ - tenant.head_since) * tenant.told);
+    (tenant.known ? gate.beside_ns : gate.unknown_ns) += busy;
+    if (tenant.known) gate.beside_own_ns += std::min(busy, static_cast<uint64_t>(tenant.lengths.front()));
+    tenant.lengths.pop_front();
+    gate.busy_ns += busy;
     tenant.head_since = now_;
     ++gate.ended;
     if (!gate.open) tell(tenant);
@@ -80,12 +92,19 @@ class ArbiterMpsTest : public ArbiterFixture {
     for (const auto& tenant : tenants_) count += !tenant->running.empty();
     return count;
   }
+  int contenders() const {
+    int count = 0;
+    for (const auto& tenant : tenants_) count += !tenant->running.empty() && !tenant->own_sms;
+    return count;
+  }
   void run_for(Time time) {
     for (const Time until = now_ + time; now_ < until && !HasFatalFailure();) {
       for (auto& tenant : tenants_) want(*tenant);
-      const int count = holders();
+      const int count = holders(), contend = contenders();
       for (auto& tenant : tenants_) {
-        ASSERT_TRUE(tenant->mps || tenant->running.empty() || count == 1) << tenant->name << " is not alone";
+        const bool alone = tenant->mps || tenant->running.empty() || count == 1;
+        ASSERT_TRUE(alone || now_ < beside_until_)
+            << tenant->name << " is not alone at " << now_ / kMicrosecond << " us";
       }
       most_ = std::max(most_, count);
       idle_ += count == 0 ? kStep : 0;
@@ -93,7 +112,8 @@ class ArbiterMpsTest : public ArbiterFixture {
       take_turns();
       for (auto& tenant : tenants_) {
         if (tenant->running.empty() || (in_turns_ && tenant.get() != served_)) continue;
-        tenant->running.front() -= static_cast<double>(kStep) / (divides_ && !in_turns_ ? count : 1);
+        tenant->running.front() -=
+            static_cast<double>(kStep) / (divides_ && !in_turns_ && !tenant->own_sms ? contend : 1);
         if (tenant->running.front() < 1) end(*tenant);
       }
       if (now_ >= next_) next_ = core_->run(now_);
@@ -106,6 +126,7 @@ class ArbiterMpsTest : public ArbiterFixture {
 
   Time idle_ = 0;
   int most_ = 0;
+  Time beside_until_ = 0;  // what MPS ones had begun before a time-sliced one came goes on beside that
   bool divides_ = true;
   bool in_turns_ = false;  // one grid slice, or copy, after the other: of each tenant in its turn
   std::vector<std::unique_ptr<Tenant>> tenants_;

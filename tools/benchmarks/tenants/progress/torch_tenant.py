@@ -14,6 +14,7 @@ from torch.nn import functional
 
 WORDS = 8192
 LONGEST = 1024
+DECODED = 128  # tokens, then it begins anew
 
 
 class Block(nn.Module):
@@ -110,7 +111,7 @@ def inference(words: list[str]):
 
 
 def decoding(words: list[str]):
-    sizes = Sizes(words, layers=8, width=1024, heads=16, batch=1, length=512)
+    sizes = Sizes(words, layers=8, width=1024, heads=16, batch=1, length=DECODED)
     model = sizes.model().to(torch.bfloat16).eval()
     shape = (sizes["batch"], sizes["heads"], sizes["length"], sizes["width"] // sizes["heads"])
     caches = [[torch.zeros(shape, device=sizes.device, dtype=torch.bfloat16) for _ in range(2)]
@@ -145,7 +146,8 @@ def convolution(words: list[str]):
 
 
 KINDS = {"training": training, "inference": inference, "decoding": decoding, "convolution": convolution}
-WARM_STEPS = {"training": 3, "convolution": 3}
+# Of decoding, all lengths once: the library compiles a kernel for each.
+WARM_STEPS = {"training": 3, "convolution": 3, "decoding": DECODED}
 
 
 def steps_until_told(step) -> list[tuple[int, int]]:
