@@ -9,6 +9,8 @@
 #include "vgpu.h"
 
 static DEFINE_IDA(numbers);
+static DEFINE_MUTEX(shown_lock);
+static LIST_HEAD(shown);
 
 static void device_release(struct kref *refs)
 {
@@ -92,9 +94,29 @@ int vgpu_device_show(struct vgpu_device *device, const char *name)
 {
 	const int error = misc_register(&device->misc);
 
-	if (!error)
-		pr_info("%s: virtual GPU '%s'\n", device->name, name);
-	return error;
+	if (error)
+		return error;
+	pr_info("%s: virtual GPU '%s'\n", device->name, name);
+	mutex_lock(&shown_lock);
+	list_add_tail(&device->shown, &shown);
+	mutex_unlock(&shown_lock);
+	return 0;
+}
+
+struct vgpu_device *vgpu_device_find(void)
+{
+	struct vgpu_device *device, *found = NULL;
+
+	mutex_lock(&shown_lock);
+	list_for_each_entry(device, &shown, shown) {
+		if (vgpu_device_usable(device)) {
+			vgpu_device_get(device);
+			found = device;
+			break;
+		}
+	}
+	mutex_unlock(&shown_lock);
+	return found;
 }
 
 /* After a reset the host touches nothing of ours, so what dead processes left behind can go. */
@@ -116,6 +138,9 @@ static void end_limbo(struct vgpu_device *device)
 
 void vgpu_device_hide(struct vgpu_device *device)
 {
+	mutex_lock(&shown_lock);
+	list_del(&device->shown);
+	mutex_unlock(&shown_lock);
 	misc_deregister(&device->misc);
 	ida_free(&numbers, device->number);
 	spin_lock_irq(&device->control_lock);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * One open file is one process on the host. It ends when the file is closed or when the address space that
- * opened it ends, whichever is first: a forked child that keeps the descriptor keeps nothing alive.
+ * opened it ends, whichever is first: a forked child that keeps the descriptor keeps nothing alive. The kernel's own
+ * clients (client.c) are processes too, without a file and without an address space.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -21,7 +22,8 @@ static void process_release(struct kref *refs)
 	ida_destroy(&process->watch_slots);
 	if (process->watch_page)
 		__free_page(process->watch_page); /* if it is still mapped, it lives on until it is unmapped */
-	mmdrop(process->mm);
+	if (process->mm)
+		mmdrop(process->mm);
 	vgpu_device_put(process->device);
 	kfree(process);
 }
@@ -94,13 +96,10 @@ static const struct mmu_notifier_ops notifier_operations = {
 	.release = notifier_release,
 };
 
-struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
+static struct vgpu_process *process_new(struct vgpu_device *device)
 {
 	struct vgpu_process *process;
-	int error;
 
-	if (!current->mm)
-		return ERR_PTR(-EINVAL);
 	if (!vgpu_device_usable(device))
 		return ERR_PTR(-EIO);
 	process = kzalloc(sizeof(*process), GFP_KERNEL_ACCOUNT);
@@ -109,8 +108,6 @@ struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
 	kref_init(&process->refs);
 	vgpu_device_get(device);
 	process->device = device;
-	process->mm = current->mm;
-	mmgrab(process->mm);
 	INIT_WORK(&process->end_work, end_work);
 	INIT_WORK(&process->reap_work, reap_work);
 	INIT_LIST_HEAD(&process->limbo);
@@ -119,6 +116,26 @@ struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
 	xa_init_flags(&process->regions, XA_FLAGS_ALLOC1);
 	ida_init(&process->watch_slots);
 	init_waitqueue_head(&process->wait);
+	return process;
+}
+
+struct vgpu_process *vgpu_process_open_kernel(struct vgpu_device *device)
+{
+	return process_new(device);
+}
+
+struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
+{
+	struct vgpu_process *process;
+	int error;
+
+	if (!current->mm)
+		return ERR_PTR(-EINVAL);
+	process = process_new(device);
+	if (IS_ERR(process))
+		return process;
+	process->mm = current->mm;
+	mmgrab(process->mm);
 	process->notifier.ops = &notifier_operations;
 	process->watch_page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	error = process->watch_page ? mmu_notifier_register(&process->notifier, current->mm) : -ENOMEM;
@@ -151,10 +168,14 @@ static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello 
 		return -ENOMEM;
 	create = &request->body.create;
 	create->schema = hello->schema;
-	create->pid = cpu_to_le32(task_tgid_nr(current));
-	create->uid = cpu_to_le32(from_kuid(&init_user_ns, current_uid()));
-	get_task_comm(comm, current);
-	memcpy(create->comm, comm, sizeof(create->comm));
+	if (process->mm) {
+		create->pid = cpu_to_le32(task_tgid_nr(current));
+		create->uid = cpu_to_le32(from_kuid(&init_user_ns, current_uid()));
+		get_task_comm(comm, current);
+		memcpy(create->comm, comm, sizeof(create->comm));
+	} else {
+		strscpy(create->comm, "kernel", sizeof(create->comm));
+	}
 	error = vgpu_request_send(process->device, request, &process->announced);
 	if (!error || error == -EPROTO) {
 		hello->host_schema = request->reply.schema;
@@ -344,7 +365,8 @@ out:
 void vgpu_process_close(struct vgpu_process *process)
 {
 	vgpu_process_end(process);
-	mmu_notifier_unregister(&process->notifier, process->mm);
+	if (process->mm)
+		mmu_notifier_unregister(&process->notifier, process->mm);
 	/* The workers run this module's code, and the file's hold on the module ends here. */
 	flush_work(&process->end_work);
 	flush_work(&process->reap_work);

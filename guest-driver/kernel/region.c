@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Regions: user memory that stays pinned while the host copies from and to it. */
+/* Regions: user memory, or pages of the kernel's own, that stay where they are while the host copies from and to them. */
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched/signal.h>
@@ -25,13 +25,15 @@ static int charge(struct vgpu_process *process, unsigned long count)
 		atomic_long_sub(count, &process->device->pinned_pages);
 		return -ENOMEM;
 	}
-	atomic64_add(count, &process->mm->pinned_vm);
+	if (process->mm)
+		atomic64_add(count, &process->mm->pinned_vm);
 	return 0;
 }
 
 static void discharge(struct vgpu_process *process, unsigned long count)
 {
-	atomic64_sub(count, &process->mm->pinned_vm);
+	if (process->mm)
+		atomic64_sub(count, &process->mm->pinned_vm);
 	atomic_long_sub(count, &process->device->pinned_pages);
 }
 
@@ -41,6 +43,8 @@ void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region)
 
 	vgpu_watch_end(region->watch);
 	vgpu_unshare(process->device, region->shared);
+	for (at = 0; at < region->owned; at++)
+		__free_page(region->pages[at]);
 	for (at = 0; at < region->pinned; at += PIN_BATCH) {
 		unpin_user_pages_dirty_lock(region->pages + at, min(PIN_BATCH, region->pinned - at), region->writable);
 		cond_resched();
@@ -151,6 +155,51 @@ static int region_make(struct vgpu_process *process, struct vgpu_region *region,
 	if (watched)
 		vgpu_watch_pinned(region->watch);
 	return error ?: announce(process, region, id, ioc, maybe_done);
+}
+
+/* Its pages become the kernel's own, zeroed. */
+static int own_pages(struct vgpu_region *region)
+{
+	while (region->owned < region->count) {
+		struct page *page = alloc_page(GFP_KERNEL | __GFP_ZERO);
+
+		if (!page)
+			return -ENOMEM;
+		region->pages[region->owned++] = page;
+	}
+	return 0;
+}
+
+int vgpu_region_make(struct vgpu_process *process, struct vgpu_ioc_region *ioc, struct page ***pages)
+{
+	struct vgpu_region *region;
+	bool maybe_done = false;
+	u32 id;
+	int error = vgpu_process_usable(process);
+
+	if (error)
+		return error;
+	region = region_new(process, ioc->bytes >> PAGE_SHIFT, true);
+	if (IS_ERR(region))
+		return PTR_ERR(region);
+	error = xa_alloc_cyclic(&process->regions, &id, NULL, XA_LIMIT(1, INT_MAX), &process->next_region, GFP_KERNEL);
+	if (error < 0) {
+		vgpu_region_free(process, region);
+		return error;
+	}
+	error = own_pages(region);
+	if (!error)
+		error = announce(process, region, id, ioc, &maybe_done);
+	if (maybe_done) {
+		xa_store(&process->regions, id, region, GFP_KERNEL);
+	} else {
+		xa_erase(&process->regions, id);
+		vgpu_region_free(process, region);
+	}
+	ioc->id = id;
+	if (!error)
+		*pages = region->pages;
+	return error;
 }
 
 int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u32 *slot)

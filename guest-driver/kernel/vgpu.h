@@ -9,6 +9,8 @@
  *   control.c  requests
  *   chardev.c  /dev/vgpuN: open, ioctl, mmap, release
  *   process.c  one open file is one guest process: hello, wait, death
+ *   client.c   guest processes of the kernel's own
+ *   client_ring.c  their records
  *   ring.c     rings: pages shared with the process and the host
  *   region.c   long-term pinned user memory
  *   segments.c page lists for the host, on virtio
@@ -69,6 +71,7 @@ struct vgpu_bus {
 
 struct vgpu_device {
 	struct kref refs;
+	struct list_head shown;  /* of all that are shown, see vgpu_device_find */
 	const struct vgpu_bus *bus;
 	void *on_bus;            /* the bus's own; valid until `gone` is set */
 	u16 backend_domain;      /* on Xen: who may map what is shared */
@@ -122,7 +125,8 @@ struct vgpu_ring {
 struct vgpu_region {
 	struct page **pages;
 	unsigned long count;
-	unsigned long pinned; /* of them; fewer only while it is being made */
+	unsigned long pinned; /* of them; fewer only while it is being made, and none of a client's */
+	unsigned long owned;  /* of them, of a client's */
 	bool writable;
 	struct vgpu_watch *watch; /* or NULL */
 	struct vgpu_shared *shared;
@@ -131,7 +135,7 @@ struct vgpu_region {
 struct vgpu_process {
 	struct kref refs;
 	struct vgpu_device *device;
-	struct mm_struct *mm;           /* whose file this is */
+	struct mm_struct *mm;           /* whose file this is; NULL: a client of the kernel's own */
 	struct mmu_notifier notifier;
 	struct work_struct end_work;
 	struct list_head limbo;
@@ -169,6 +173,8 @@ void vgpu_device_put(struct vgpu_device *device);
 /* Nothing more can be asked of the session. Wakes everyone who waits. */
 void vgpu_device_break(struct vgpu_device *device, const char *why);
 bool vgpu_device_usable(struct vgpu_device *device);
+/* The first one that is usable, held; NULL: there is none. */
+struct vgpu_device *vgpu_device_find(void);
 
 /* Whatever the bus: see struct vgpu_bus. */
 static inline int vgpu_share(struct vgpu_device *device, struct vgpu_request *request, struct page **pages,
@@ -220,8 +226,10 @@ void vgpu_xen_unregister(void);
 
 /* process.c */
 struct vgpu_process *vgpu_process_open(struct vgpu_device *device);
+/* Of nobody's address space. */
+struct vgpu_process *vgpu_process_open_kernel(struct vgpu_device *device);
 void vgpu_process_put(struct vgpu_process *process);
-/* The file's end: ends the process too. */
+/* The file's or the client's end: ends the process too. */
 void vgpu_process_close(struct vgpu_process *process);
 /* Tells the host and frees everything; waits, bounded. Idempotent. */
 void vgpu_process_end(struct vgpu_process *process);
@@ -243,6 +251,8 @@ void vgpu_ring_free(struct vgpu_process *process, struct vgpu_ring *ring);
 /* region.c */
 /* `slot`: where the watch's word is; NULL for a region that is not watched. */
 int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u32 *slot);
+/* Makes pages of the kernel's own for a client, `ioc->bytes` of them, which the host knows by `ioc->va`. */
+int vgpu_region_make(struct vgpu_process *process, struct vgpu_ioc_region *ioc, struct page ***pages);
 /* -ETIMEDOUT when the host has not answered after `limit` jiffies (0: no limit); the region then goes with the process. */
 int vgpu_region_unpin(struct vgpu_process *process, u32 id, long limit);
 void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region);

@@ -18,6 +18,7 @@ import proc_table
 import stubs
 import version_script
 import wire
+import wire_calls
 import wire_client
 import wire_header
 import wire_server
@@ -28,6 +29,7 @@ CALLS = ROOT / "guest-driver" / "uapi" / "calls"
 # name -> (what it needs, function that returns one text per output file)
 OUTPUTS = {
     "wire_header": ("wire", wire_header.generate),
+    "wire_calls": ("wire", wire_calls.generate),
     "wire_client": ("wire", wire_client.generate),
     "wire_server": ("wire", wire_server.generate),
     "stubs": ("driver", stubs.generate),
