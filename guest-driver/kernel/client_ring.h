@@ -9,7 +9,7 @@
 struct vgpu_client {
 	struct vgpu_process *process;
 	struct vgpu_ring_header *ring; /* mapped */
-	u64 tail;		      /* published */
+	u64 tail;        /* published */
 	u64 sequence;                  /* of the last record */
 	u64 context;
 	u32 tokens[VGPU_RING_DONE_SLOTS];

@@ -98,6 +98,37 @@ static int open_slot(struct xts_gpu *gpu, struct slot *slot)
 	return error;
 }
 
+/*
+ * Once before it counts: kernels may be compiled at their first launch, and code that is not what it should be must not
+ * get at anybody's data. All zeros, by IEEE 1619's first vector.
+ */
+static int try_out(struct xts_gpu *gpu)
+{
+	static const u8 zeros[AES_KEYSIZE_128];
+	static const u8 expected[] = { 0x91, 0x7c, 0xf6, 0x9e, 0xbd, 0x68, 0xb2, 0xec, 0x9b, 0x9f, 0xe9,
+				       0xa3, 0xea, 0xdd, 0xa6, 0x92, 0xcd, 0x43, 0xd2, 0xf5, 0x95, 0x98,
+				       0xed, 0x85, 0x8c, 0x02, 0xc2, 0x65, 0x2f, 0xbf, 0x92, 0x2e };
+	struct vgpu_xts_batch *batch = xts_gpu_batch(gpu, 0);
+	struct crypto_aes_ctx key;
+	int error = aes_expandkey(&key, zeros, sizeof(zeros));
+
+	if (error)
+		return error;
+	memset(batch, 0, VGPU_XTS_DATA_OFFSET + VGPU_XTS_ROW_BYTES);
+	memcpy(batch->keys[0].data, key.key_enc, sizeof(batch->keys[0].data));
+	memcpy(batch->keys[0].tweak, key.key_enc, sizeof(batch->keys[0].tweak));
+	batch->keys[0].rounds = 10;
+	batch->request[0].bytes = sizeof(expected);
+	batch->requests = 1;
+	batch->rows = 1;
+	error = xts_gpu_start(gpu, 0, OPEN_TIMEOUT);
+	if (!error)
+		error = xts_gpu_wait(gpu, 0, OPEN_TIMEOUT);
+	if (!error && memcmp(xts_gpu_data(gpu, 0), expected, sizeof(expected)))
+		error = -EBADMSG;
+	return error;
+}
+
 static int open_all(struct xts_gpu *gpu, const struct firmware *code)
 {
 	unsigned int i;
@@ -113,7 +144,7 @@ static int open_all(struct xts_gpu *gpu, const struct firmware *code)
 		error = load_kernels(gpu, code);
 	for (i = 0; i < XTS_SLOTS && !error; i++)
 		error = open_slot(gpu, &gpu->slots[i]);
-	return error;
+	return error ?: try_out(gpu);
 }
 
 struct xts_gpu *xts_gpu_open(const struct firmware *code)

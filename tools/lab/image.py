@@ -11,6 +11,9 @@ from lab.shell import Failure, run, step
 
 KERNEL_MODULES = ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
                   "virtio_console"]
+# In the image, but loaded only by who asks: encrypted block devices, ciphers to compare with, and AF_ALG to reach them.
+CRYPTO_MODULES = ["dm-mod", "dm-crypt", "brd", "xts", "ecb", "cryptd", "crypto_simd", "aesni-intel", "af_alg",
+                  "algif_skcipher"]
 GUEST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 LIBC = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0",
         "libresolv.so.2", "libstdc++.so.6", "libgcc_s.so.1"]
@@ -52,9 +55,10 @@ def kernel() -> pathlib.Path:
     """A folder with vmlinuz and the modules the guest loads."""
     if (folder := carried()) is not None:
         return folder / "kernel"
-    version = kernel_version()
+    version, wanted = kernel_version(), [*KERNEL_MODULES, *CRYPTO_MODULES]
     folder = cache() / f"kernel-{version}"
-    if (folder / "vmlinuz").exists():
+    listed = folder / "modules"  # what was looked for: some are built in
+    if listed.exists() and listed.read_text().split() == wanted:
         return folder
     work = cache() / "kernel.new"
     shutil.rmtree(work, ignore_errors=True)
@@ -64,9 +68,10 @@ def kernel() -> pathlib.Path:
         run(["apt-get", "download", "-qq", f"linux-image-{version}"], cwd=work)
         run(["dpkg-deb", "-x", *work.glob("*.deb"), work / "root"])
     shutil.copy(next((work / "root/boot").glob("vmlinuz-*")), work / "vmlinuz")
-    for name in KERNEL_MODULES:
+    for name in wanted:
         for module in (work / "root").rglob(f"{name}.ko*"):
             shutil.copy(module, work / f"{name}.ko")
+    (work / "modules").write_text(" ".join(wanted))
     shutil.rmtree(work / "root")
     for package in work.glob("*.deb"):
         package.unlink()
@@ -121,10 +126,19 @@ def _make_base(busybox: pathlib.Path, libraries: dict[str, pathlib.Path]) -> Arc
     return archive
 
 
-def build_module(version: str | None = None) -> pathlib.Path:
-    """virtio_vgpu.ko for a kernel whose headers are installed, built outside the source tree."""
+def calls_header() -> pathlib.Path:
+    """vgpu_calls.h, which the kernel's Makefile makes only where the generator is beside it."""
+    header = BUILD / "vgpu_calls.h"
+    text = run(["/usr/bin/python3", REPO / "tools/gen", "wire_calls"], what="generating vgpu_calls.h")
+    if not header.exists() or header.read_text() != text:
+        header.write_text(text)
+    return header
+
+
+def build_module(version: str | None = None, name: str = "virtio_vgpu") -> pathlib.Path:
+    """The guest's modules for a kernel whose headers are installed, built outside the source tree; which of them."""
     if (folder := carried()) is not None:
-        return folder / "virtio_vgpu.ko"
+        return folder / f"{name}.ko"
     version = version or kernel_version()
     work = BUILD / f"module-{version}"
     changed = False
@@ -132,19 +146,19 @@ def build_module(version: str | None = None) -> pathlib.Path:
         source = REPO / "guest-driver" / part
         target = work / "guest-driver" / part
         target.mkdir(parents=True, exist_ok=True)
-        for file in source.iterdir():
+        for file in [*source.iterdir(), *([calls_header()] if part == "uapi" else [])]:
             # Keep times, so that make builds only what changed.
             if file.is_file() and (not (target / file.name).exists()
                                    or file.stat().st_mtime > (target / file.name).stat().st_mtime):
                 shutil.copy2(file, target / file.name)
                 changed = True
-    module = work / "guest-driver/kernel/virtio_vgpu.ko"
+    module = work / f"guest-driver/kernel/{name}.ko"
     if module.exists() and not changed:
         return module
     module.unlink(missing_ok=True)
     run(["make", "-C", work / "guest-driver/kernel", f"KERNELRELEASE_WANTED={version}",
          f"KDIR=/lib/modules/{version}/build" if pathlib.Path(f"/lib/modules/{version}/build").exists()
-         else f"KDIR=/usr/src/linux-headers-{version}"], log=work / "build.log", what="building virtio_vgpu.ko")
+         else f"KDIR=/usr/src/linux-headers-{version}"], log=work / "build.log", what="building the guest's modules")
     return module
 
 
@@ -163,9 +177,12 @@ def initramfs() -> pathlib.Path:
     """The whole initramfs, made again only when something in it changed."""
     kernel_folder, base_archive = kernel(), base()
     with step("making the guest image"):
-        files = {f"usr/lib/modules/{name}.ko": kernel_folder / f"{name}.ko" for name in KERNEL_MODULES}
-        files = {target: source for target, source in files.items() if source.exists()}
+        files = {f"usr/lib/modules/{name}.ko": kernel_folder / f"{name}.ko"
+                 for name in [*KERNEL_MODULES, *CRYPTO_MODULES]}
         files["usr/lib/modules/virtio_vgpu.ko"] = build_module()
+        files["usr/lib/modules/vgpu_crypto.ko"] = build_module(name="vgpu_crypto")
+        files["usr/lib/firmware/bandsaw/aes_xts.ptx"] = BUILD / "guest-driver/kernel/aes_xts.ptx"
+        files = {target: source for target, source in files.items() if source.exists()}
         files["usr/sbin/agent"] = agent()
         files[f"{GUEST_LIBRARIES[1:]}/libcuda.so.1"] = BUILD / "guest-driver/libcuda/libcuda.so.1"
         if (nvml := BUILD / "guest-driver/nvml/libnvidia-ml.so.1").exists():
@@ -200,7 +217,7 @@ def _assemble(init: str, files: dict, base_archive: pathlib.Path, image: pathlib
     overlay = Archive()
     # Folders are the base's: it has /lib and /sbin as links into /usr.
     for target, source in files.items():
-        content = stripped(source) if source.name.startswith("lib") else source.read_bytes()
+        content = stripped(source) if source.name.startswith("lib") or target.endswith(".ko") else source.read_bytes()
         overlay.file(target, content, 0o755)
     overlay.file("init", init.encode(), 0o755)
     path = cache() / "guest-overlay.cpio"

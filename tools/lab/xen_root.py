@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 
+from lab import image
 from lab.machine import debian_mirror
 from lab.paths import REPO, cache
 from lab.shell import Failure, need_root, run, step
@@ -104,7 +105,7 @@ def vgpu_module() -> pathlib.Path:
     for folder in MODULE_SOURCES:
         target = work / folder
         target.mkdir(parents=True, exist_ok=True)
-        for file in (REPO / folder).iterdir():
+        for file in [*(REPO / folder).iterdir(), *([image.calls_header()] if folder.endswith("uapi") else [])]:
             copy = target / file.name
             if file.is_file() and (not copy.exists() or copy.read_bytes() != file.read_bytes()):
                 shutil.copy(file, copy)
