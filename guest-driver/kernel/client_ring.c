@@ -22,12 +22,12 @@ static bool has_room(struct vgpu_client *client, u64 bytes)
 	return client->tail - smp_load_acquire(&client->ring->head) + bytes <= VGPU_RING_RECORDS_BYTES;
 }
 
-/* The low half of a slot's word is the result of its token, and 0 of an earlier one. */
+/* After a sticky error no done word needs to come. */
 static bool done_ready(struct vgpu_client *client, u64 what)
 {
 	const u64 word = smp_load_acquire(&client->ring->done[what >> 32]);
 
-	return (s32)((u32)(word >> 32) - (u32)what) >= 0;
+	return (s32)((u32)(word >> 32) - (u32)what) >= 0 || READ_ONCE(client->ring->sticky_error);
 }
 
 static bool poll_for(struct vgpu_client *client, ready_t ready, u64 what)
@@ -149,7 +149,12 @@ const void *vgpu_client_reply(struct vgpu_client *client, u32 bytes)
 
 struct vgpu_done vgpu_client_next_done(struct vgpu_client *client, u32 slot)
 {
-	return (struct vgpu_done){ .slot = slot, .token = ++client->tokens[slot] };
+	u32 *token = &client->tokens[slot];
+
+	/* 0 names none. */
+	if (!++*token)
+		++*token;
+	return (struct vgpu_done){ .slot = slot, .token = *token };
 }
 EXPORT_SYMBOL_GPL(vgpu_client_next_done);
 

@@ -15,7 +15,9 @@
 
 #include "crypto.h"
 
-#define RETRY (10 * HZ) /* between attempts to open the virtual GPU */
+/* Before the next attempt to open the virtual GPU; doubled each time, until one has done some work. */
+#define RETRY_FIRST HZ
+#define RETRY_LAST (60 * HZ)
 
 static unsigned int timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
@@ -36,6 +38,7 @@ static struct {
 	struct workqueue_struct *queue;
 	struct work_struct work;
 	struct delayed_work open_work;
+	unsigned long retry;
 	bool said; /* that it is not to be had */
 	const struct firmware *code;
 	struct batch batches[XTS_SLOTS];
@@ -156,6 +159,7 @@ static void finish_batch(unsigned int slot)
 		atomic64_add(one->request->cryptlen, &engine.gpu_bytes);
 		finish(one, 0);
 	}
+	WRITE_ONCE(engine.retry, RETRY_FIRST);
 }
 
 /* From now on nothing is added to the queue. */
@@ -218,6 +222,12 @@ static void work(struct work_struct *unused)
 	memalloc_noreclaim_restore(saved);
 }
 
+static void open_later(void)
+{
+	queue_delayed_work(system_long_wq, &engine.open_work, engine.retry);
+	engine.retry = min_t(unsigned long, engine.retry * 2, RETRY_LAST);
+}
+
 static void open_work(struct work_struct *unused)
 {
 	struct xts_gpu *gpu;
@@ -225,7 +235,7 @@ static void open_work(struct work_struct *unused)
 	if (engine.lost) {
 		xts_gpu_close(engine.lost);
 		engine.lost = NULL;
-		queue_delayed_work(system_long_wq, &engine.open_work, RETRY);
+		open_later();
 		return;
 	}
 	gpu = xts_gpu_open(engine.code);
@@ -234,7 +244,7 @@ static void open_work(struct work_struct *unused)
 			pr_warn("no virtual GPU is to be had (%ld): the processor does the work until there is one\n",
 				PTR_ERR(gpu));
 		engine.said = true;
-		queue_delayed_work(system_long_wq, &engine.open_work, RETRY);
+		open_later();
 		return;
 	}
 	engine.said = false;
@@ -284,6 +294,7 @@ int xts_queue_start(const struct firmware *code)
 	INIT_WORK(&engine.work, work);
 	INIT_DELAYED_WORK(&engine.open_work, open_work);
 	engine.code = code;
+	engine.retry = RETRY_FIRST;
 	/* Now, so that the crypto API's self-tests try the virtual GPU if there is one. */
 	queue_delayed_work(system_long_wq, &engine.open_work, 0);
 	flush_delayed_work(&engine.open_work);

@@ -120,7 +120,6 @@ static struct skcipher_alg algorithm = {
 	.min_keysize = 2 * AES_MIN_KEY_SIZE,
 	.max_keysize = 2 * AES_MAX_KEY_SIZE,
 	.ivsize = XTS_BLOCK_SIZE,
-	.walksize = 2 * XTS_BLOCK_SIZE,
 	.setkey = set_key,
 	.encrypt = encrypt,
 	.decrypt = decrypt,
