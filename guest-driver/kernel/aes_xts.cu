@@ -4,14 +4,13 @@
 
 #include "crypto_batch.h"
 
-namespace
+namespace vgpu_xts
 {
 
 static_assert(sizeof(vgpu_xts_batch) <= VGPU_XTS_STAMP_OFFSET && sizeof(vgpu_xts_row) == 32);
 
 constexpr uint32_t kBlockBytes = 16;
 constexpr uint32_t kBlocksOfRow = VGPU_XTS_ROW_BYTES / kBlockBytes;
-constexpr uint32_t kReduction = 0x87;  // x^128 = x^7 + x^2 + x + 1
 
 // What SubBytes and MixColumns do to a byte, in one word; the other bytes of a column rotate it.
 struct Tables {
@@ -119,13 +118,12 @@ struct Tweak {
 	uint64_t low, high;
 };
 
-// By x^n, n from 0 to 32.
+// By x^n, n from 0 to 32; x^128 is x^7 + x^2 + x + 1.
 __device__ Tweak times_x(Tweak tweak, uint32_t n)
 {
 	if (n == 0)
 		return tweak;
 	const uint64_t out = tweak.high >> (64 - n);
-	static_assert(kReduction == 0x87);
 	return { tweak.low << n ^ out ^ out << 1 ^ out << 2 ^ out << 7, tweak.high << n | tweak.low >> (64 - n) };
 }
 
@@ -155,7 +153,9 @@ __device__ void steal(uint8_t *after, uint32_t rest, uint32_t state[4])
 	}
 }
 
-} // namespace
+} // namespace vgpu_xts
+
+using namespace vgpu_xts;
 
 // A thread for each request: the tweaks of its rows.
 extern "C" __global__ void vgpu_xts_tweaks(uint8_t *memory)

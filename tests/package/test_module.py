@@ -16,4 +16,6 @@ def test_dkms_builds_it_for_each_kernel(booted: BootedRoot, release: str):
         built = [line for line in status.splitlines() if kernel in line]
         assert built and "installed" in built[0], f"{kernel}:\n{status}\n" + booted.try_(
             f"cat /var/lib/dkms/virtio_vgpu/*/build/make.log /var/lib/dkms/virtio_vgpu/*/{kernel}/*/log/make.log")[1]
-        assert "virtio_vgpu.ko" in booted.shell(f"find /lib/modules/{kernel}/updates -name 'virtio_vgpu.ko*'")
+        for module in ("virtio_vgpu.ko", "vgpu_crypto.ko"):
+            assert module in booted.shell(f"find /lib/modules/{kernel}/updates -name '{module}*'")
+    assert ".entry vgpu_xts_crypt" in booted.shell("cat /lib/firmware/bandsaw/aes_xts.ptx")

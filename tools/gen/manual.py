@@ -1,5 +1,5 @@
-"""Manual pages of the guest: bandsaw-libcuda(7) from the rows of environment.toml, virtio_vgpu(4) from what the
-module's sources say of its parameters."""
+"""Manual pages of the guest: bandsaw-libcuda(7) from the rows of environment.toml, virtio_vgpu(4) and vgpu_crypto(4) from
+what the modules' sources say of their parameters."""
 
 import re
 import tomllib
@@ -13,19 +13,22 @@ DEFAULT = r"^static [\w ]+ {} = (\w+);"
 
 
 def load(environment, kernel, version):
-    """Rows of the variables, the module's parameters, and the release."""
+    """Rows of the variables, the modules' parameters, and the release."""
     rows = tomllib.loads(environment.read_text())
     for name, row in rows.items():
         if unknown := set(row) - KEYS:
             raise wire.RowError(f"[{name}]: unknown key {sorted(unknown)[0]}")
         if not row.get("text") or not row.get("value"):
             raise wire.RowError(f"[{name}]: it needs 'value' and 'text'")
-    return {"variables": rows, "parameters": _parameters(kernel), "version": version}
+    of_crypto = sorted(kernel.glob("crypto_*.c"))
+    of_driver = sorted(set(kernel.glob("*.c")) - set(of_crypto))
+    return {"variables": rows, "version": version,
+            "parameters": {"virtio_vgpu": _parameters(of_driver), "vgpu_crypto": _parameters(of_crypto)}}
 
 
-def _parameters(kernel):
+def _parameters(files):
     found = {}
-    for file in sorted(kernel.glob("*.c")):
+    for file in files:
         text = file.read_text()
         described = PARAMETER.findall(text)
         if len(described) != len(re.findall(r"^module_param", text, re.MULTILINE)):
@@ -60,8 +63,8 @@ def _variable(name, row):
     return f"{name}={row['value']}", row["text"] + default
 
 
-def _parameter(name, row):
-    when = f"; changed in /sys/module/virtio_vgpu/parameters/{name} while it is loaded" if row["writable"] else ""
+def _parameter(module, name, row):
+    when = f"; changed in /sys/module/{module}/parameters/{name} while it is loaded" if row["writable"] else ""
     return f"{name}={row['default']}", f"{row['text']} ({row['type']}{when})."
 
 
@@ -72,6 +75,9 @@ LIBRARIES = ("Where Debian packages put the libraries; update-alternatives --con
              "them and a physical GPU's.")
 MODULE = ("The kernel module that gives CUDA programs of a guest its virtual GPUs, as /dev/vgpu0 and so on. It is "
           "loaded when the device is found.")
+CRYPTO = ("The kernel module by which the kernel itself uses a virtual GPU: xts(aes) for the crypto API, as xts-aes-vgpu, so "
+          "that dm-crypt takes it. What is too small, and everything while there is no virtual GPU, is done by the processor.")
+CRYPTO_STATE = "Whether the virtual GPU is in use, and the bytes that it and the processor have done."
 
 
 def generate(description):
@@ -82,8 +88,16 @@ def generate(description):
         ("FILES", [("/usr/lib/x86_64-linux-gnu/bandsaw", LIBRARIES),
                    ("/dev/vgpuN", "A virtual GPU of a VM, from the module virtio_vgpu.")]),
         ("SEE ALSO", ["virtio_vgpu(4), vgpuctl(1)"])])
+    parameters = {module: [_parameter(module, name, row) for name, row in rows.items()]
+                  for module, rows in description["parameters"].items()}
     module = _page("virtio_vgpu", 4, "virtual GPUs in a guest", version, [
         ("DESCRIPTION", [MODULE]),
-        ("PARAMETERS", [_parameter(name, row) for name, row in description["parameters"].items()]),
-        ("SEE ALSO", ["bandsaw-libcuda(7), modprobe.d(5)"])])
-    return [libcuda, module]
+        ("PARAMETERS", parameters["virtio_vgpu"]),
+        ("SEE ALSO", ["bandsaw-libcuda(7), vgpu_crypto(4), modprobe.d(5)"])])
+    crypto = _page("vgpu_crypto", 4, "AES-XTS of the kernel on a virtual GPU", version, [
+        ("DESCRIPTION", [CRYPTO]),
+        ("PARAMETERS", parameters["vgpu_crypto"]),
+        ("FILES", [("/sys/devices/vgpu_crypto/ready, gpu_bytes, cpu_bytes", CRYPTO_STATE),
+                   ("/lib/firmware/bandsaw/aes_xts.ptx", "What the virtual GPU runs.")]),
+        ("SEE ALSO", ["virtio_vgpu(4), modprobe.d(5), cryptsetup(8)"])])
+    return [libcuda, module, crypto]

@@ -24,9 +24,10 @@ def test_each_variable_that_is_read_is_described():
 
 
 def test_pages_have_variables_and_parameters():
-    libcuda, module = manual.generate(DESCRIPTION)
+    libcuda, module, crypto = manual.generate(DESCRIPTION)
     assert ".B BANDSAW_VGPU=NAME" in libcuda and "Bandsaw 1.2.3" in libcuda
     assert ".B pinned_percent=75" in module and "/sys/module/virtio_vgpu" in module
+    assert ".B least_bytes=4096" in crypto and "/sys/module/vgpu_crypto" in crypto and "least_bytes" not in module
 
 
 def test_text_is_no_request_of_troff():
