@@ -16,6 +16,7 @@ BENCHMARKS = {
     "host": "what many virtual GPUs cost a host, leaks, and the API under load",
     "xen": "calls, copies and pinned pages in a Xen domain beside a VM, both emulated",
     "segments": "a dataflow of two virtual GPUs through a shared segment",
+    "crypto": "AES-XTS by the guest's kernel on a virtual GPU, against the processor",
     "suspend": "how long a virtual GPU takes to leave its device, and to come back",
     "paper": "figures of the papers that Bandsaw builds on, remade",
     "model": "the models of co-running kernels against the GPU",

@@ -4,6 +4,7 @@ vgpu-sched/papers.md says which mechanism each figure shows. Simulated figures r
 and choices on simulated engines; their values say what these decide, not how fast a GPU is."""
 import argparse
 import contextlib
+import functools
 import json
 import pathlib
 import subprocess
@@ -31,21 +32,46 @@ def simulated(figure: Figure, schedules: int) -> Values:
     return {(line["series"], line["at"]): line["value"] for line in json_lines(done.stdout)}
 
 
-def measured(figure: Figure, device: str, rounds: int) -> Values:
-    """Of tools/bench segments: how much longer the same takes through host memory."""
-    sizes = sorted({value.at for value in figure.values}, key=int)
-    command = [sys.executable, "-m", "benchmarks", figure.source, "--json", "--device", device,
-               "--ways", "segment,memory", "--sizes", ",".join(sizes), "--rounds", str(rounds)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS)
-    if done.returncode != 0:
-        raise Failure(f"tools/bench {' '.join(command[3:])} ended with {done.returncode}")
+def _of_segments(rows: list[dict]) -> Values:
+    """How much longer the same takes through host memory."""
     found = {}
-    for row in json.loads(done.stdout)["results"]:
+    for row in rows:
         if row["way"] == "memory":
             size = str(row["bytes"] >> 20)
             found["whole", size] = 100 * (row["whole_times"] - 1)
             found["hand-over", size] = 100 * (row["hand_over_times"] - 1)
     return found
+
+
+def _of_crypto(rows: list[dict]) -> Values:
+    """How many times as fast as a core."""
+    found = {}
+    for row in rows:
+        size = str(row["batch"] >> 10)
+        found[row["direction"], size] = row["times"]
+        found[f"{row['direction']} instructions", size] = row["times_instructions"]
+    return found
+
+
+# By benchmark: what it is told beside the sizes, and what its results are in the figure's terms.
+BENCHMARKS = {"segments": (["--ways", "segment,memory"], _of_segments), "crypto": ([], _of_crypto)}
+
+
+@functools.cache
+def _results(*words: str) -> list[dict]:
+    """Of a benchmark; one may show several figures."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks", *words], stdout=subprocess.PIPE, text=True, check=False,
+                          timeout=SECONDS)
+    if done.returncode != 0:
+        raise Failure(f"tools/bench {' '.join(words)} ended with {done.returncode}")
+    return json.loads(done.stdout)["results"]
+
+
+def measured(figure: Figure, device: str, rounds: int) -> Values:
+    sizes = sorted({value.at for value in figure.values}, key=int)
+    told, meaning = BENCHMARKS[figure.source]
+    return meaning(_results(figure.source, "--json", "--device", device, *told, "--sizes", ",".join(sizes),
+                            "--rounds", str(rounds)))
 
 
 def spelling(value: float | tuple[float, float] | None) -> str:

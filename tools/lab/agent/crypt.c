@@ -1,4 +1,4 @@
-/* What tests/vm/test_crypto.py does in the guest: maps encrypted block devices, and compares two ciphers.
+/* What the lab does with encrypted block devices in a guest (encrypted.py), which has no dmsetup; and a comparison of ciphers.
  *
  *   crypt map NAME SECTORS ARGUMENTS...   a dm-crypt device of that table line, without udev; prints its number
  *   crypt unmap NAME
