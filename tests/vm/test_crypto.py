@@ -130,3 +130,34 @@ def test_it_does_not_wait_for_a_suspended_virtual_gpu(crypto):
         host.vgpuctl("resume", "test0")
     wait_until(crypto.is_ready, 120, "the virtual GPU's return")
     crypto.expect_alike()
+
+
+@pytest.mark.full
+def test_many_keys_at_once(crypto):
+    """More than a batch has room for, while an encrypted device is written."""
+    device = crypto.map("xts(aes)")
+    compare = f"/tmp/crypt compare xts-aes-vgpu '{ON_CPU}'"
+    crypto.shell(f"rm -f /tmp/said; for seed in $(seq 12); do {compare} $seed >>/tmp/said & done; wait", 300)
+    assert crypto.shell("cat /tmp/said").split() == ["same"] * 12
+    crypto.shell(f"for seed in 1 2 3 4; do {compare} $seed >>/tmp/said & done; wait & "
+                 f"dd if=/dev/zero of={device} bs=1M count={TRIED_MIB} conv=fsync 2>/dev/null; wait", 300)
+    written = crypto.write(device, TRIED_MIB)
+    assert crypto.read_by(ON_CPU) == written
+    assert crypto.done("cpu") == 0
+
+
+@pytest.mark.full
+def test_it_may_be_loaded_before_there_is_a_virtual_gpu(guest):
+    crypto = Crypto(guest)
+    crypto.shell("cd /sys/bus/virtio/drivers/virtio_vgpu && ls -d virtio* >/tmp/bound && cat /tmp/bound >unbind")
+    crypto.load()
+    try:
+        assert not crypto.is_ready() and crypto.done("gpu") == 0
+        crypto.expect_alike()
+        crypto.shell("cat /tmp/bound >/sys/bus/virtio/drivers/virtio_vgpu/bind")
+        wait_until(crypto.is_ready, 70, "the virtual GPU")
+        crypto.expect_alike()
+        assert crypto.done("gpu") >= 2 * (TRIED_MIB << 20)
+    finally:
+        crypto.unload()
+    guest.kernel_is_content()

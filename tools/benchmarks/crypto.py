@@ -48,8 +48,8 @@ def direct(device: str, mib: int, rounds: int, sizes: list[int]) -> list[dict]:
 
 
 def table(rows: list[dict]) -> str:
-    lines: list[tuple] = [("direction", "KiB", "virtual GPU MB/s", "tables MB/s", "times", "AES instructions MB/s", "times",
-                           "right")]
+    lines: list[tuple] = [("direction", "KiB", "virtual GPU MB/s", "tables MB/s", "times", "AES instructions MB/s",
+                           "times", "right")]
     for row in rows:
         lines.append((row["direction"], row["batch"] >> 10, f"{row['gpu']:.1f}", f"{row['tables']:.1f}",
                       f"{row['times']:.2f}", f"{row['instructions']:.1f}", f"{row['times_instructions']:.2f}",
@@ -65,7 +65,8 @@ def drawn(rows: list[dict], device: str) -> dict[str, charts.Chart]:
                   for key, name in (("gpu", "virtual GPU"), ("tables", "one core, tables"),
                                     ("instructions", "one core, AES instructions"))]
         made[f"crypto-{direction}"] = charts.Lines(
-            f"AES-256-XTS, {direction} ({device})", charts.Axis("size of a batch", logarithmic=True, base=2, bytes=True),
+            f"AES-256-XTS, {direction} ({device})",
+            charts.Axis("size of a batch", logarithmic=True, base=2, bytes=True),
             charts.Axis("MB/s", logarithmic=True), series)
     return made
 
@@ -85,7 +86,7 @@ def _on_device(disk: encrypted.Disk, cipher: str, mib: int, rounds: int) -> dict
     for _ in range(rounds):
         for direction, ends in (("write", f"if=/tmp/plain of={device} oflag=direct"),
                                 ("read", f"if={device} of=/dev/null iflag=direct")):
-            said = disk.shell(f"time dd {ends} bs=1M count={mib} 2>/dev/null", SECONDS)
+            said = disk.shell(f"time dd {ends} bs=1M count={mib} 2>&1", SECONDS)
             best[direction] = max(best[direction], mib * 1.048576 / max(_seconds(said), 0.01))
     return best
 
@@ -113,7 +114,8 @@ def in_vm(mib: int, rounds: int) -> list[dict]:
 
 def vm_table(rows: list[dict]) -> str:
     lines: list[tuple] = [("cipher", "write MB/s", "read MB/s", "right")]
-    lines += [(row["cipher"], f"{row['write']:.1f}", f"{row['read']:.1f}", "yes" if row["right"] else "NO") for row in rows]
+    lines += [(row["cipher"], f"{row['write']:.1f}", f"{row['read']:.1f}", "yes" if row["right"] else "NO")
+              for row in rows]
     return "\n".join(columns(lines))
 
 
@@ -156,4 +158,5 @@ def run(arguments: list[str]) -> int:
         (options.out / "crypto.txt").write_text(text + "\n")
         charts.draw(pictures, options.out, options.out / "crypto.json", "crypto")
     print(json.dumps({"device": device, "results": rows}, indent=1) if options.json else text)
-    return exit_status([f"{row.get('direction') or row['cipher']}: bytes are wrong" for row in rows if not row["right"]])
+    return exit_status([f"{row.get('direction') or row['cipher']}: bytes are wrong"
+                        for row in rows if not row["right"]])

@@ -48,13 +48,13 @@ def _slowdowns(actual: dict[str, float]) -> list[Value]:
 def _encrypting(name: str, direction: str) -> Figure:
     sizes = {"64": "64 KiB", "256": "256 KiB", "1024": "1 MiB"}
     return Figure(
-        name, f"AES-XTS of an encrypted device on a virtual GPU, {direction}: against one core", "times", MEASURED, "crypto",
-        [*[Value(direction, at, f"batches of {size}, against tables", 2 if at == "1024" else None)
+        name, f"AES-XTS of an encrypted device on a virtual GPU, {direction}: against one core", "times", MEASURED,
+        "crypto", [*[Value(direction, at, f"batches of {size}, against tables", 2 if at == "1024" else None)
            for at, size in sizes.items()],
          *[Value(f"{direction} instructions", at, f"batches of {size}, against AES instructions")
            for at, size in sizes.items()]],
-        "the figure is drawn only: its text says about 2, of eCryptfs on a processor without AES instructions; here the "
-        "module's kernels in direct form, without a file system")
+        "the figure is drawn only: its text says about 2, of eCryptfs on a processor without AES instructions; here "
+        "the module's kernels in direct form, without a file system. The software device has the same cores")
 
 
 _TABLE_42 = "the paper's kernels by table 4.2 on a simulated GPU with 30 SMs; chosen by vgpu-sched/slice/preemption"

@@ -1,5 +1,5 @@
-"""Manual pages of the guest: bandsaw-libcuda(7) from the rows of environment.toml, virtio_vgpu(4) and vgpu_crypto(4) from
-what the modules' sources say of their parameters."""
+"""Manual pages of the guest: bandsaw-libcuda(7) from the rows of environment.toml, virtio_vgpu(4) and vgpu_crypto(4)
+from what the modules' sources say of their parameters."""
 
 import re
 import tomllib
@@ -75,8 +75,9 @@ LIBRARIES = ("Where Debian packages put the libraries; update-alternatives --con
              "them and a physical GPU's.")
 MODULE = ("The kernel module that gives CUDA programs of a guest its virtual GPUs, as /dev/vgpu0 and so on. It is "
           "loaded when the device is found.")
-CRYPTO = ("The kernel module by which the kernel itself uses a virtual GPU: xts(aes) for the crypto API, as xts-aes-vgpu, so "
-          "that dm-crypt takes it. What is too small, and everything while there is no virtual GPU, is done by the processor.")
+CRYPTO = ("The kernel module by which the kernel itself uses a virtual GPU: xts(aes) for the crypto API, as "
+          "xts-aes-vgpu, so that dm-crypt takes it. The processor does what is too small, and everything while there is "
+          "no virtual GPU.")
 CRYPTO_STATE = "Whether the virtual GPU is in use, and the bytes that it and the processor have done."
 
 

@@ -18,7 +18,8 @@ def structure(name, arguments):
 def generate(spec):
     rows = spec.rows
     opcodes = "\n".join(f"\tVGPU_CALL_{row.name.upper()} = {row.opcode}," for row in rows)
-    ids = "\n".join(f"\t\t[{row.opcode}] = {number:#018x}ull, /* {row.name} */ \\" for row, number in zip(rows, spec.ids))
+    ids = "\n".join(f"\t\t[{row.opcode}] = {number:#018x}ull, /* {row.name} */ \\"
+                    for row, number in zip(rows, spec.ids))
     structures = "\n".join(line for row in rows for line in [*structure(f"vgpu_call_{row.name}", row.ins),
                                                             *structure(f"vgpu_reply_{row.name}", row.outs)])
     asserts = "\n".join(f"_Static_assert(sizeof(struct {name}) % 8 == 0, \"padding\");" for name in used_structs(rows))

@@ -68,11 +68,12 @@ def _guest(target: pathlib.Path) -> None:
     tree = cache() / "guest-slim"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(image.kernel(), tree / "kernel")
-    for name, source in {"virtio_vgpu.ko": image.build_module(), "vgpu_crypto.ko": image.build_module(name="vgpu_crypto"),
-                         "agent": image.agent(), "busybox": pathlib.Path("/usr/bin/busybox")}.items():
+    for name, source in {"virtio_vgpu.ko": image.build_module(),
+                         "vgpu_crypto.ko": image.build_module(name="vgpu_crypto"), "agent": image.agent(),
+                         "busybox": pathlib.Path("/usr/bin/busybox")}.items():
         shutil.copy(source, tree / name)
-    for name in ("virtio_vgpu.ko", "vgpu_crypto.ko", "agent", *(f"kernel/{name}.ko" for name in image.CRYPTO_MODULES)):
-        run(["strip", "--strip-debug", tree / name])
+    for file in (tree / "agent", *tree.glob("*.ko"), *tree.glob("kernel/*.ko")):
+        run(["strip", "--strip-debug", file])
     _archive(tree, target)
 
 
