@@ -54,11 +54,11 @@ u64 xts_queue_gpu_bytes(void);
 /* crypto_gpu.c; may sleep */
 struct xts_gpu *xts_gpu_open(const struct firmware *code);
 void xts_gpu_close(struct xts_gpu *gpu);
-/* Where a slot's next batch is made; nobody else touches it unless it has been started and not awaited. */
+/* Where a slot's next batch is made, and its data; the host sees both. */
 struct vgpu_xts_batch *xts_gpu_batch(struct xts_gpu *gpu, unsigned int slot);
 void *xts_gpu_data(struct xts_gpu *gpu, unsigned int slot);
 /* Copies it in, runs it and copies its data out, in the background. */
-int xts_gpu_start(struct xts_gpu *gpu, unsigned int slot, long timeout);
+int xts_gpu_start(struct xts_gpu *gpu, unsigned int slot, u32 requests, u32 rows, long timeout);
 /* 0: the data are what was asked for. */
 int xts_gpu_wait(struct xts_gpu *gpu, unsigned int slot, long timeout);
 

@@ -16,6 +16,7 @@ struct slot {
 	struct vgpu_client_memory staging;
 	u64 memory; /* on the device */
 	u64 stream;
+	u64 stamp;
 	struct vgpu_done done;
 };
 
@@ -23,7 +24,7 @@ struct xts_gpu {
 	struct vgpu_client *client;
 	struct slot slots[XTS_SLOTS];
 	u64 tweaks, crypt; /* the kernels */
-	u64 stamp;
+	u64 stamps;
 };
 
 /* A call with arguments only. */
@@ -119,9 +120,7 @@ static int try_out(struct xts_gpu *gpu)
 	memcpy(batch->keys[0].tweak, key.key_enc, sizeof(batch->keys[0].tweak));
 	batch->keys[0].rounds = 10;
 	batch->request[0].bytes = sizeof(expected);
-	batch->requests = 1;
-	batch->rows = 1;
-	error = xts_gpu_start(gpu, 0, OPEN_TIMEOUT);
+	error = xts_gpu_start(gpu, 0, 1, 1, OPEN_TIMEOUT);
 	if (!error)
 		error = xts_gpu_wait(gpu, 0, OPEN_TIMEOUT);
 	if (!error && memcmp(xts_gpu_data(gpu, 0), expected, sizeof(expected)))
@@ -246,20 +245,23 @@ static u64 *stamp_of(struct slot *slot)
 	return slot->staging.address + VGPU_XTS_STAMP_OFFSET;
 }
 
-int xts_gpu_start(struct xts_gpu *gpu, unsigned int index, long timeout)
+int xts_gpu_start(struct xts_gpu *gpu, unsigned int index, u32 requests, u32 rows, long timeout)
 {
 	struct slot *slot = &gpu->slots[index];
 	struct vgpu_xts_batch *batch = slot->staging.address;
-	const u32 bytes = batch->rows * VGPU_XTS_ROW_BYTES;
+	const u32 bytes = rows * VGPU_XTS_ROW_BYTES;
 	const struct vgpu_done none = { 0 };
 	int error;
 
-	batch->stamp = ++gpu->stamp;
+	slot->stamp = ++gpu->stamps;
+	batch->stamp = slot->stamp;
 	batch->seen = 0;
+	batch->requests = requests;
+	batch->rows = rows;
 	*stamp_of(slot) = 0;
 	error = post_copy(gpu, slot, true, 0, VGPU_XTS_DATA_OFFSET + bytes, none, timeout);
 	if (!error)
-		error = post_launch(gpu, slot, gpu->tweaks, batch->requests, timeout);
+		error = post_launch(gpu, slot, gpu->tweaks, requests, timeout);
 	if (!error)
 		error = post_launch(gpu, slot, gpu->crypt, bytes / AES_BLOCK_SIZE, timeout);
 	if (error)
@@ -276,12 +278,11 @@ int xts_gpu_start(struct xts_gpu *gpu, unsigned int index, long timeout)
 int xts_gpu_wait(struct xts_gpu *gpu, unsigned int index, long timeout)
 {
 	struct slot *slot = &gpu->slots[index];
-	const struct vgpu_xts_batch *batch = slot->staging.address;
 	const int error = vgpu_client_wait_done(gpu->client, slot->done, timeout);
 
 	if (error == -EREMOTEIO)
 		pr_warn("the virtual GPU gives up: CUDA error %u\n", vgpu_client_result(gpu->client));
 	if (error)
 		return error;
-	return READ_ONCE(*stamp_of(slot)) == batch->stamp ? 0 : -EIO;
+	return READ_ONCE(*stamp_of(slot)) == slot->stamp ? 0 : -EIO;
 }

@@ -23,10 +23,14 @@ static unsigned int timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
 MODULE_PARM_DESC(timeout_ms, "after so long without an answer of the virtual GPU the processor takes over");
 
+/* What the host could change is never read back: its numbers are kept here. */
 struct batch {
-	struct list_head requests;
-	const struct xts_tfm *tfm[VGPU_XTS_KEYS_MAX]; /* whose key each is */
-	u32 keys;
+	struct list_head list;
+	struct {
+		const struct xts_tfm *tfm;
+		bool decrypt;
+	} keys[VGPU_XTS_KEYS_MAX];
+	u32 key_count, requests, rows;
 };
 
 static struct {
@@ -76,12 +80,6 @@ static struct xts_request *first_waiting(void)
 	return one;
 }
 
-static bool same_key(const struct batch *batch, const struct vgpu_xts_batch *staged, u32 key, const struct xts_tfm *tfm,
-		     bool decrypt)
-{
-	return batch->tfm[key] == tfm && staged->keys[key].decrypt == decrypt;
-}
-
 /* The number of the request's key in the batch; VGPU_XTS_KEYS_MAX: there is no room for it. */
 static u32 key_of(struct batch *batch, struct vgpu_xts_batch *staged, const struct xts_request *one)
 {
@@ -89,8 +87,8 @@ static u32 key_of(struct batch *batch, struct vgpu_xts_batch *staged, const stru
 	struct vgpu_xts_key *key;
 	u32 i;
 
-	for (i = 0; i < batch->keys; i++) {
-		if (same_key(batch, staged, i, tfm, one->decrypt))
+	for (i = 0; i < batch->key_count; i++) {
+		if (batch->keys[i].tfm == tfm && batch->keys[i].decrypt == one->decrypt)
 			return i;
 	}
 	if (i == VGPU_XTS_KEYS_MAX)
@@ -100,8 +98,9 @@ static u32 key_of(struct batch *batch, struct vgpu_xts_batch *staged, const stru
 	memcpy(key->tweak, tfm->tweak.key_enc, sizeof(key->tweak));
 	key->rounds = 6 + tfm->data.key_length / 4;
 	key->decrypt = one->decrypt;
-	batch->tfm[i] = tfm;
-	batch->keys++;
+	batch->keys[i].tfm = tfm;
+	batch->keys[i].decrypt = one->decrypt;
+	batch->key_count++;
 	return i;
 }
 
@@ -111,49 +110,49 @@ static bool add_request(struct batch *batch, unsigned int slot, struct xts_reque
 	struct vgpu_xts_batch *staged = xts_gpu_batch(engine.gpu, slot);
 	const struct skcipher_request *request = one->request;
 	const u32 rows = DIV_ROUND_UP(request->cryptlen, VGPU_XTS_ROW_BYTES);
-	struct vgpu_xts_request *entry = &staged->request[staged->requests];
+	struct vgpu_xts_request *entry;
 	u32 key;
 
-	if (staged->requests == VGPU_XTS_REQUESTS_MAX || rows > VGPU_XTS_ROWS_MAX - staged->rows)
+	if (batch->requests == VGPU_XTS_REQUESTS_MAX || rows > VGPU_XTS_ROWS_MAX - batch->rows)
 		return false;
 	key = key_of(batch, staged, one);
 	if (key == VGPU_XTS_KEYS_MAX)
 		return false;
+	entry = &staged->request[batch->requests];
 	memcpy(entry->iv, request->iv, sizeof(entry->iv));
-	entry->first_row = staged->rows;
+	entry->first_row = batch->rows;
 	entry->bytes = request->cryptlen;
 	entry->key = key;
-	one->first_row = staged->rows;
+	one->first_row = batch->rows;
 	scatterwalk_map_and_copy(xts_gpu_data(engine.gpu, slot) + one->first_row * VGPU_XTS_ROW_BYTES, request->src, 0,
 				 request->cryptlen, 0);
-	staged->requests++;
-	staged->rows += rows;
+	batch->requests++;
+	batch->rows += rows;
 	return true;
 }
 
 /* As many as fit of those that wait; false: none waits. */
 static bool make_batch(unsigned int slot)
 {
-	struct vgpu_xts_batch *staged = xts_gpu_batch(engine.gpu, slot);
 	struct batch *batch = &engine.batches[slot];
 	struct xts_request *one;
 
-	staged->requests = 0;
-	staged->rows = 0;
-	batch->keys = 0;
+	batch->requests = 0;
+	batch->rows = 0;
+	batch->key_count = 0;
 	while ((one = first_waiting()) && add_request(batch, slot, one)) {
 		spin_lock_irq(&engine.lock);
-		list_move_tail(&one->list, &batch->requests);
+		list_move_tail(&one->list, &batch->list);
 		spin_unlock_irq(&engine.lock);
 	}
-	return staged->requests != 0;
+	return batch->requests != 0;
 }
 
 static void finish_batch(unsigned int slot)
 {
 	struct xts_request *one, *next;
 
-	list_for_each_entry_safe(one, next, &engine.batches[slot].requests, list) {
+	list_for_each_entry_safe(one, next, &engine.batches[slot].list, list) {
 		scatterwalk_map_and_copy(xts_gpu_data(engine.gpu, slot) + one->first_row * VGPU_XTS_ROW_BYTES,
 					 one->request->dst, 0, one->request->cryptlen, 1);
 		atomic64_add(one->request->cryptlen, &engine.gpu_bytes);
@@ -180,7 +179,7 @@ static void finish_all_on_cpu(void)
 	unsigned int slot;
 
 	for (slot = 0; slot < XTS_SLOTS; slot++)
-		finish_on_cpu(&engine.batches[slot].requests);
+		finish_on_cpu(&engine.batches[slot].list);
 	spin_lock_irq(&engine.lock);
 	list_splice_init(&engine.waiting, &waiting);
 	spin_unlock_irq(&engine.lock);
@@ -195,7 +194,10 @@ static int pump(void)
 
 	for (;;) {
 		while (made - ended < XTS_SLOTS && make_batch(made % XTS_SLOTS)) {
-			error = xts_gpu_start(engine.gpu, made++ % XTS_SLOTS, timeout_jiffies());
+			const struct batch *batch = &engine.batches[made % XTS_SLOTS];
+
+			error = xts_gpu_start(engine.gpu, made++ % XTS_SLOTS, batch->requests, batch->rows,
+					      timeout_jiffies());
 			if (error)
 				return error;
 		}
@@ -290,7 +292,7 @@ int xts_queue_start(const struct firmware *code)
 	spin_lock_init(&engine.lock);
 	INIT_LIST_HEAD(&engine.waiting);
 	for (i = 0; i < XTS_SLOTS; i++)
-		INIT_LIST_HEAD(&engine.batches[i].requests);
+		INIT_LIST_HEAD(&engine.batches[i].list);
 	INIT_WORK(&engine.work, work);
 	INIT_DELAYED_WORK(&engine.open_work, open_work);
 	engine.code = code;

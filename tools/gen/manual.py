@@ -76,8 +76,8 @@ LIBRARIES = ("Where Debian packages put the libraries; update-alternatives --con
 MODULE = ("The kernel module that gives CUDA programs of a guest its virtual GPUs, as /dev/vgpu0 and so on. It is "
           "loaded when the device is found.")
 CRYPTO = ("The kernel module by which the kernel itself uses a virtual GPU: xts(aes) for the crypto API, as "
-          "xts-aes-vgpu, so that dm-crypt takes it. The processor does what is too small, and everything while there is "
-          "no virtual GPU.")
+          "xts-aes-vgpu, so that dm-crypt takes it. The processor does what is too small, and everything while there "
+          "is no virtual GPU.")
 CRYPTO_STATE = "Whether the virtual GPU is in use, and the bytes that it and the processor have done."
 
 
