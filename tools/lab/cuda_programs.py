@@ -13,6 +13,20 @@ from lab.shell import run, step
 SOURCES = REPO / "tests/cuda"
 
 
+def _included_from_elsewhere(source: pathlib.Path) -> set[pathlib.Path]:
+    """Files of other folders that a program includes by way of "../", and what these include beside them."""
+    found: set[pathlib.Path] = set()
+    waiting = [source]
+    while waiting:
+        file = waiting.pop()
+        for name in re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE):
+            included = (file.parent / name).resolve()
+            if included.parent != SOURCES and included.is_file() and included not in found:
+                found.add(included)
+                waiting.append(included)
+    return found
+
+
 class Program:
     """One program; comment lines `// name: value` at its head say what it needs.
 
@@ -85,6 +99,8 @@ class Program:
         for header in sorted(SOURCES.glob("*.cuh")):  # of few programs each
             if f'"{header.name}"' in self.source.read_text():
                 digest.update(header.read_bytes())
+        for file in sorted(_included_from_elsewhere(self.source)):
+            digest.update(file.read_bytes())
         return cache() / "cuda-programs" / f"{self.name}-{digest.hexdigest()[:12]}" / self.name
 
     def binary_of(self, kind: str, headers: list[pathlib.Path]) -> pathlib.Path:
