@@ -7,7 +7,8 @@
 namespace vgpu_xts
 {
 
-static_assert(sizeof(vgpu_xts_batch) <= VGPU_XTS_STAMP_OFFSET && sizeof(vgpu_xts_row) == 32);
+static_assert(sizeof(vgpu_xts_batch) <= VGPU_XTS_STAMP_OFFSET && sizeof(vgpu_xts_row) == 32 &&
+	      sizeof(vgpu_xts_request) == 32);
 
 constexpr uint32_t kBlockBytes = 16;
 constexpr uint32_t kBlocksOfRow = VGPU_XTS_ROW_BYTES / kBlockBytes;
@@ -153,6 +154,12 @@ __device__ void steal(uint8_t *after, uint32_t rest, uint32_t state[4])
 	}
 }
 
+__device__ const vgpu_xts_request &request_of(const uint8_t *memory, uint32_t index)
+{
+	const uint32_t rows = reinterpret_cast<const vgpu_xts_batch *>(memory)->rows;
+	return reinterpret_cast<const vgpu_xts_request *>(memory + VGPU_XTS_REQUESTS_OFFSET(rows))[index];
+}
+
 } // namespace vgpu_xts
 
 using namespace vgpu_xts;
@@ -169,7 +176,7 @@ extern "C" __global__ void vgpu_xts_tweaks(uint8_t *memory)
 		batch->seen = batch->stamp;
 	if (index >= batch->requests)
 		return;
-	const vgpu_xts_request &request = batch->request[index];
+	const vgpu_xts_request &request = request_of(memory, index);
 	const vgpu_xts_key &key = batch->keys[request.key];
 	uint32_t state[4];
 	for (int i = 0; i < 4; i++)
@@ -196,7 +203,7 @@ extern "C" __global__ void vgpu_xts_crypt(uint8_t *memory)
 	const uint32_t row = index / kBlocksOfRow, lane = index % kBlocksOfRow;
 	if (row >= batch->rows)
 		return;
-	const vgpu_xts_request &request = batch->request[rows[row].request];
+	const vgpu_xts_request &request = request_of(memory, rows[row].request);
 	const uint32_t block = (row - request.first_row) * kBlocksOfRow + lane;
 	const uint32_t whole = request.bytes / kBlockBytes, rest = request.bytes % kBlockBytes;
 	if (block >= whole)

@@ -58,7 +58,8 @@ void xts_gpu_close(struct xts_gpu *gpu);
 struct vgpu_xts_batch *xts_gpu_batch(struct xts_gpu *gpu, unsigned int slot);
 void *xts_gpu_data(struct xts_gpu *gpu, unsigned int slot);
 /* Copies it in, runs it and copies its data out, in the background. */
-int xts_gpu_start(struct xts_gpu *gpu, unsigned int slot, u32 requests, u32 rows, long timeout);
+int xts_gpu_start(struct xts_gpu *gpu, unsigned int slot, const struct vgpu_xts_request *requests, u32 count, u32 rows,
+		  long timeout);
 /* 0: the data are what was asked for. */
 int xts_gpu_wait(struct xts_gpu *gpu, unsigned int slot, long timeout);
 

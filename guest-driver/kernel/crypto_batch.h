@@ -2,10 +2,11 @@
 /*
  * A batch of AES-XTS requests as vgpu_crypto.ko stages it and the kernels of aes_xts.cu read it. In this order:
  *
- *   struct vgpu_xts_batch   at 0: what is to be done
- *   a stamp                 before the data: says that the kernels have run
- *   the data                rows of 512 bytes; each request begins with a row of its own
- *   struct vgpu_xts_row     on the device only: one for each row of data, made by the first kernel
+ *   struct vgpu_xts_batch    at 0: how much there is, and the keys
+ *   a stamp                  before the data: says that the kernels have run
+ *   the data                 rows of 512 bytes; each request begins with a row of its own
+ *   struct vgpu_xts_request  after the last row, one for each request
+ *   struct vgpu_xts_row      on the device only: one for each row of data, made by the first kernel
  */
 #ifndef VGPU_CRYPTO_BATCH_H
 #define VGPU_CRYPTO_BATCH_H
@@ -41,7 +42,6 @@ struct vgpu_xts_batch {
 	__u32 requests, rows;
 	__u64 reserved;
 	struct vgpu_xts_key keys[VGPU_XTS_KEYS_MAX];
-	struct vgpu_xts_request request[VGPU_XTS_REQUESTS_MAX];
 };
 
 struct vgpu_xts_row {
@@ -50,10 +50,11 @@ struct vgpu_xts_row {
 	__u32 reserved[3];
 };
 
-#define VGPU_XTS_DATA_OFFSET 24576u
+#define VGPU_XTS_DATA_OFFSET 4096u
 #define VGPU_XTS_STAMP_OFFSET (VGPU_XTS_DATA_OFFSET - 16u) /* `seen`, once the second kernel has run */
-#define VGPU_XTS_ROWS_OFFSET (VGPU_XTS_DATA_OFFSET + VGPU_XTS_DATA_BYTES)
-#define VGPU_XTS_STAGED_BYTES VGPU_XTS_ROWS_OFFSET
+#define VGPU_XTS_REQUESTS_OFFSET(rows) (VGPU_XTS_DATA_OFFSET + (rows) * VGPU_XTS_ROW_BYTES)
+#define VGPU_XTS_STAGED_BYTES (VGPU_XTS_REQUESTS_OFFSET(VGPU_XTS_ROWS_MAX) + VGPU_XTS_REQUESTS_MAX * 32u)
+#define VGPU_XTS_ROWS_OFFSET VGPU_XTS_STAGED_BYTES
 #define VGPU_XTS_DEVICE_BYTES (VGPU_XTS_ROWS_OFFSET + VGPU_XTS_ROWS_MAX * 32u)
 
 #endif

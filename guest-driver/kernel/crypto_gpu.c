@@ -109,6 +109,7 @@ static int try_out(struct xts_gpu *gpu)
 	static const u8 expected[] = { 0x91, 0x7c, 0xf6, 0x9e, 0xbd, 0x68, 0xb2, 0xec, 0x9b, 0x9f, 0xe9,
 				       0xa3, 0xea, 0xdd, 0xa6, 0x92, 0xcd, 0x43, 0xd2, 0xf5, 0x95, 0x98,
 				       0xed, 0x85, 0x8c, 0x02, 0xc2, 0x65, 0x2f, 0xbf, 0x92, 0x2e };
+	const struct vgpu_xts_request request = { .bytes = sizeof(expected) };
 	struct vgpu_xts_batch *batch = xts_gpu_batch(gpu, 0);
 	struct crypto_aes_ctx key;
 	int error = aes_expandkey(&key, zeros, sizeof(zeros));
@@ -119,8 +120,7 @@ static int try_out(struct xts_gpu *gpu)
 	memcpy(batch->keys[0].data, key.key_enc, sizeof(batch->keys[0].data));
 	memcpy(batch->keys[0].tweak, key.key_enc, sizeof(batch->keys[0].tweak));
 	batch->keys[0].rounds = 10;
-	batch->request[0].bytes = sizeof(expected);
-	error = xts_gpu_start(gpu, 0, 1, 1, OPEN_TIMEOUT);
+	error = xts_gpu_start(gpu, 0, &request, 1, 1, OPEN_TIMEOUT);
 	if (!error)
 		error = xts_gpu_wait(gpu, 0, OPEN_TIMEOUT);
 	if (!error && memcmp(xts_gpu_data(gpu, 0), expected, sizeof(expected)))
@@ -245,7 +245,8 @@ static u64 *stamp_of(struct slot *slot)
 	return slot->staging.address + VGPU_XTS_STAMP_OFFSET;
 }
 
-int xts_gpu_start(struct xts_gpu *gpu, unsigned int index, u32 requests, u32 rows, long timeout)
+int xts_gpu_start(struct xts_gpu *gpu, unsigned int index, const struct vgpu_xts_request *requests, u32 count, u32 rows,
+		  long timeout)
 {
 	struct slot *slot = &gpu->slots[index];
 	struct vgpu_xts_batch *batch = slot->staging.address;
@@ -256,12 +257,14 @@ int xts_gpu_start(struct xts_gpu *gpu, unsigned int index, u32 requests, u32 row
 	slot->stamp = ++gpu->stamps;
 	batch->stamp = slot->stamp;
 	batch->seen = 0;
-	batch->requests = requests;
+	batch->requests = count;
 	batch->rows = rows;
 	*stamp_of(slot) = 0;
-	error = post_copy(gpu, slot, true, 0, VGPU_XTS_DATA_OFFSET + bytes, none, timeout);
+	memcpy(slot->staging.address + VGPU_XTS_REQUESTS_OFFSET(rows), requests, count * sizeof(*requests));
+	error = post_copy(gpu, slot, true, 0, VGPU_XTS_REQUESTS_OFFSET(rows) + count * sizeof(*requests), none,
+			  timeout);
 	if (!error)
-		error = post_launch(gpu, slot, gpu->tweaks, requests, timeout);
+		error = post_launch(gpu, slot, gpu->tweaks, count, timeout);
 	if (!error)
 		error = post_launch(gpu, slot, gpu->crypt, bytes / AES_BLOCK_SIZE, timeout);
 	if (error)

@@ -30,7 +30,8 @@ struct batch {
 		const struct xts_tfm *tfm;
 		bool decrypt;
 	} keys[VGPU_XTS_KEYS_MAX];
-	u32 key_count, requests, rows;
+	struct vgpu_xts_request requests[VGPU_XTS_REQUESTS_MAX];
+	u32 key_count, count, rows;
 };
 
 static struct {
@@ -107,18 +108,17 @@ static u32 key_of(struct batch *batch, struct vgpu_xts_batch *staged, const stru
 /* False: it does not fit. */
 static bool add_request(struct batch *batch, unsigned int slot, struct xts_request *one)
 {
-	struct vgpu_xts_batch *staged = xts_gpu_batch(engine.gpu, slot);
 	const struct skcipher_request *request = one->request;
 	const u32 rows = DIV_ROUND_UP(request->cryptlen, VGPU_XTS_ROW_BYTES);
 	struct vgpu_xts_request *entry;
 	u32 key;
 
-	if (batch->requests == VGPU_XTS_REQUESTS_MAX || rows > VGPU_XTS_ROWS_MAX - batch->rows)
+	if (batch->count == VGPU_XTS_REQUESTS_MAX || rows > VGPU_XTS_ROWS_MAX - batch->rows)
 		return false;
-	key = key_of(batch, staged, one);
+	key = key_of(batch, xts_gpu_batch(engine.gpu, slot), one);
 	if (key == VGPU_XTS_KEYS_MAX)
 		return false;
-	entry = &staged->request[batch->requests];
+	entry = &batch->requests[batch->count++];
 	memcpy(entry->iv, request->iv, sizeof(entry->iv));
 	entry->first_row = batch->rows;
 	entry->bytes = request->cryptlen;
@@ -126,7 +126,6 @@ static bool add_request(struct batch *batch, unsigned int slot, struct xts_reque
 	one->first_row = batch->rows;
 	scatterwalk_map_and_copy(xts_gpu_data(engine.gpu, slot) + one->first_row * VGPU_XTS_ROW_BYTES, request->src, 0,
 				 request->cryptlen, 0);
-	batch->requests++;
 	batch->rows += rows;
 	return true;
 }
@@ -137,7 +136,7 @@ static bool make_batch(unsigned int slot)
 	struct batch *batch = &engine.batches[slot];
 	struct xts_request *one;
 
-	batch->requests = 0;
+	batch->count = 0;
 	batch->rows = 0;
 	batch->key_count = 0;
 	while ((one = first_waiting()) && add_request(batch, slot, one)) {
@@ -145,7 +144,7 @@ static bool make_batch(unsigned int slot)
 		list_move_tail(&one->list, &batch->list);
 		spin_unlock_irq(&engine.lock);
 	}
-	return batch->requests != 0;
+	return batch->count != 0;
 }
 
 static void finish_batch(unsigned int slot)
@@ -196,8 +195,8 @@ static int pump(void)
 		while (made - ended < XTS_SLOTS && make_batch(made % XTS_SLOTS)) {
 			const struct batch *batch = &engine.batches[made % XTS_SLOTS];
 
-			error = xts_gpu_start(engine.gpu, made++ % XTS_SLOTS, batch->requests, batch->rows,
-					      timeout_jiffies());
+			error = xts_gpu_start(engine.gpu, made++ % XTS_SLOTS, batch->requests, batch->count,
+					      batch->rows, timeout_jiffies());
 			if (error)
 				return error;
 		}

@@ -195,9 +195,10 @@ int main() {
   }
   for (uint8_t* at = staged.data() + VGPU_XTS_DATA_OFFSET; at < staged.data() + staged.size(); at++) *at = draw();
   std::vector<uint8_t> expected = staged;
+  std::vector<vgpu_xts_request> requests;
   for (const uint32_t bytes : {16u, 17u, 31u, 32u, 496u, 511u, 512u, 513u, 527u, 528u, 1040u, 4096u, 4097u, 9999u}) {
     for (uint32_t key = 0; key < 6; key++) {
-      vgpu_xts_request& request = batch->request[batch->requests++];
+      vgpu_xts_request request{};
       for (uint8_t& byte : request.iv) byte = draw();
       request.first_row = batch->rows;
       request.bytes = bytes;
@@ -205,8 +206,13 @@ int main() {
       batch->rows += (bytes + VGPU_XTS_ROW_BYTES - 1) / VGPU_XTS_ROW_BYTES;
       reference(keys[key / 2], key % 2, request.iv,
                 expected.data() + VGPU_XTS_DATA_OFFSET + request.first_row * VGPU_XTS_ROW_BYTES, bytes);
+      requests.push_back(request);
     }
   }
+  batch->requests = static_cast<uint32_t>(requests.size());
+  const size_t table = VGPU_XTS_REQUESTS_OFFSET(batch->rows), table_bytes = requests.size() * sizeof requests[0];
+  std::memcpy(staged.data() + table, requests.data(), table_bytes);
+  std::memcpy(expected.data() + table, requests.data(), table_bytes);
   uint8_t* memory = nullptr;
   CHECK(cudaMalloc(&memory, VGPU_XTS_DEVICE_BYTES));
   CHECK(cudaMemcpy(memory, staged.data(), staged.size(), cudaMemcpyHostToDevice));

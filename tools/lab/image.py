@@ -1,6 +1,7 @@
 """The guest: Debian's kernel, an initramfs with this machine's glibc, the module, libcuda.so.1 and the agent."""
 import functools
 import hashlib
+import lzma
 import pathlib
 import shutil
 import subprocess
@@ -12,8 +13,8 @@ from lab.shell import Failure, run, step
 KERNEL_MODULES = ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
                   "virtio_console"]
 # In the image, but loaded only by who asks: encrypted block devices, ciphers to compare with, and AF_ALG to reach them.
-CRYPTO_MODULES = ["dm-mod", "dm-crypt", "brd", "xts", "ecb", "cryptd", "crypto_simd", "aesni-intel", "af_alg",
-                  "algif_skcipher"]
+CRYPTO_MODULES = ["dm-mod", "dm-crypt", "brd", "gf128mul", "xts", "ecb", "cryptd", "crypto_simd", "aesni-intel",
+                  "af_alg", "algif_skcipher"]
 GUEST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 LIBC = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0",
         "libresolv.so.2", "libstdc++.so.6", "libgcc_s.so.1"]
@@ -70,7 +71,8 @@ def kernel() -> pathlib.Path:
     shutil.copy(next((work / "root/boot").glob("vmlinuz-*")), work / "vmlinuz")
     for name in wanted:
         for module in (work / "root").rglob(f"{name}.ko*"):
-            shutil.copy(module, work / f"{name}.ko")
+            content = module.read_bytes()
+            (work / f"{name}.ko").write_bytes(lzma.decompress(content) if module.suffix == ".xz" else content)
     (work / "modules").write_text(" ".join(wanted))
     shutil.rmtree(work / "root")
     for package in work.glob("*.deb"):

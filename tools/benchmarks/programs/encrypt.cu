@@ -56,8 +56,10 @@ class Gpu {
     batch->requests = sectors;
     batch->rows = sectors * kRowsOfSector;
     batch->keys[0] = key;
+    const size_t staged = VGPU_XTS_REQUESTS_OFFSET(batch->rows) + sectors * sizeof(vgpu_xts_request);
+    auto* const requests = reinterpret_cast<vgpu_xts_request*>(slot->staging + VGPU_XTS_REQUESTS_OFFSET(batch->rows));
     for (uint32_t i = 0; i < sectors; i++) {
-      vgpu_xts_request& request = batch->request[i];
+      vgpu_xts_request& request = requests[i];
       request = {};
       number_sector(sector + i, request.iv);
       request.first_row = i * kRowsOfSector;
@@ -68,8 +70,7 @@ class Gpu {
     const auto blocks = [](size_t threads) {
       return static_cast<unsigned>((threads + VGPU_XTS_THREADS - 1) / VGPU_XTS_THREADS);
     };
-    CHECK(cudaMemcpyAsync(slot->memory, slot->staging, VGPU_XTS_DATA_OFFSET + bytes, cudaMemcpyHostToDevice,
-                          slot->stream));
+    CHECK(cudaMemcpyAsync(slot->memory, slot->staging, staged, cudaMemcpyHostToDevice, slot->stream));
     vgpu_xts_tweaks<<<blocks(sectors), VGPU_XTS_THREADS, 0, slot->stream>>>(slot->memory);
     vgpu_xts_crypt<<<blocks(bytes / 16), VGPU_XTS_THREADS, 0, slot->stream>>>(slot->memory);
     CHECK(cudaMemcpyAsync(slot->staging + VGPU_XTS_STAMP_OFFSET, slot->memory + VGPU_XTS_STAMP_OFFSET,
