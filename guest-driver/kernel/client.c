@@ -129,12 +129,6 @@ void vgpu_client_close(struct vgpu_client *client)
 }
 EXPORT_SYMBOL_GPL(vgpu_client_close);
 
-bool vgpu_client_alive(struct vgpu_client *client)
-{
-	return !vgpu_process_usable(client->process);
-}
-EXPORT_SYMBOL_GPL(vgpu_client_alive);
-
 int vgpu_client_share(struct vgpu_client *client, struct vgpu_client_memory *memory)
 {
 	struct vgpu_ioc_region ioc = { .va = client->next_va, .bytes = PAGE_ALIGN(memory->bytes) };

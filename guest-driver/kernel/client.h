@@ -38,8 +38,6 @@ struct vgpu_client_call {
 struct vgpu_client *vgpu_client_open(void);
 /* Waits until the host uses none of its memory any more, bounded; then that is freed, or the device keeps it. */
 void vgpu_client_close(struct vgpu_client *client);
-/* False once the host's side is gone. */
-bool vgpu_client_alive(struct vgpu_client *client);
 /* `memory->bytes`, rounded up to pages and zeroed. */
 int vgpu_client_share(struct vgpu_client *client, struct vgpu_client_memory *memory);
 /* The context that the following records name; none at first. */

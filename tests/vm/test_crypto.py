@@ -1,15 +1,18 @@
 """The guest's kernel as a user of the virtual GPU: vgpu_crypto.ko gives xts(aes), and dm-crypt takes it. Whatever it
 makes is compared with what the processor makes."""
 import os
+import pathlib
 import random
 import re
+import shutil
 import signal
 
 import pytest
 
-from lab import host
+from lab import host, image
 from lab.encrypted import ON_CPU, Disk
-from lab.shell import wait_until
+from lab.paths import REPO
+from lab.shell import run, wait_until
 
 TRIED_MIB = 4
 
@@ -160,4 +163,37 @@ def test_it_may_be_loaded_before_there_is_a_virtual_gpu(guest):
         assert crypto.done("gpu") >= 2 * (TRIED_MIB << 20)
     finally:
         crypto.unload()
+    guest.kernel_is_content()
+
+
+def other_calls(folder: pathlib.Path) -> pathlib.Path:
+    """vgpu_calls.h as of a release in which all calls but the first have other opcodes."""
+    shutil.copytree(REPO / "tools/gen", folder / "tools/gen")
+    shutil.copytree(REPO / "guest-driver/uapi", folder / "guest-driver/uapi")
+    shutil.copy(REPO / "meson.build", folder / "meson.build")
+    rows = folder / "guest-driver/uapi/calls/wire.toml"
+    head, *calls = re.split(r"(?m)^(?=\[)", rows.read_text())
+    rows.write_text("\n".join([head, calls[0], *reversed(calls[1:])]))
+    header = folder / "vgpu_calls.h"
+    run(["/usr/bin/python3", folder / "tools/gen", "wire_calls", "--out", header], what="generating vgpu_calls.h")
+    assert header.read_text() != image.calls_header().read_text()
+    return header
+
+
+@pytest.mark.full
+def test_a_module_of_another_release_learns_the_hosts_opcodes(guest, tmp_path):
+    calls = other_calls(tmp_path)
+    crypto = Crypto(guest)
+    crypto.shell("rmmod virtio_vgpu")
+    try:
+        for name in ("virtio_vgpu", "vgpu_crypto"):
+            guest.agent().put(image.build_module(name=name, calls=calls), f"/tmp/{name}.ko")
+        crypto.shell("insmod /tmp/virtio_vgpu.ko && insmod /tmp/vgpu_crypto.ko least_bytes=1")
+        assert crypto.is_ready()
+        crypto.expect_alike()
+        assert crypto.done("cpu") == 0
+    finally:
+        crypto.unload()
+        crypto.shell("rmmod virtio_vgpu; insmod /lib/modules/virtio_vgpu.ko")
+    guest.runs_programs()
     guest.kernel_is_content()

@@ -137,18 +137,20 @@ def calls_header() -> pathlib.Path:
     return header
 
 
-def build_module(version: str | None = None, name: str = "virtio_vgpu") -> pathlib.Path:
-    """The guest's modules for a kernel whose headers are installed, built outside the source tree; which of them."""
-    if (folder := carried()) is not None:
+def build_module(version: str | None = None, name: str = "virtio_vgpu",
+                 calls: pathlib.Path | None = None) -> pathlib.Path:
+    """The guest's modules for a kernel whose headers are installed, built outside the source tree: which of them.
+    `calls`: another vgpu_calls.h, as another release's; they are built beside it."""
+    if (folder := carried()) is not None and calls is None:
         return folder / f"{name}.ko"
     version = version or kernel_version()
-    work = BUILD / f"module-{version}"
+    work = calls.parent if calls else BUILD / f"module-{version}"
     changed = False
     for part in ["kernel", "uapi"]:
         source = REPO / "guest-driver" / part
         target = work / "guest-driver" / part
         target.mkdir(parents=True, exist_ok=True)
-        for file in [*source.iterdir(), *([calls_header()] if part == "uapi" else [])]:
+        for file in [*source.iterdir(), *([calls or calls_header()] if part == "uapi" else [])]:
             # Keep times, so that make builds only what changed.
             if file.is_file() and (not (target / file.name).exists()
                                    or file.stat().st_mtime > (target / file.name).stat().st_mtime):
