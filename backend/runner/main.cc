@@ -135,8 +135,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
   process.value()->set_identity(std::move(identity.value()));
   process.value()->set_object_prices(choice.cuda);
   const char* const sharing = std::getenv("BANDSAW_SHARING");
-  if (sharing && std::string_view(sharing) == to_text(Sharing::kMps))
-    process.value()->gate().set_beside_others();
+  if (sharing && std::string_view(sharing) == to_text(Sharing::kMps)) process.value()->gate().set_beside_others();
   // Without the filter a guest's bytes are not read.
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok()) return status;
   // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.

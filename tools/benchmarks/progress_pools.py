@@ -145,14 +145,22 @@ class BandsawPool(Pool):
         memory = self.daemon.status()["device"]["memory"] // 2**20
         super().__init__(device, memory - (0 if device == "soft" else SPARE_MIB))
         self._sharing = sharing
+        self._bound = False  # somebody in the case has a bound on latency
+
+    def ready(self, case: Case, sharing: str) -> list[Group]:
+        self._bound = sharing == PRIORITY and any(who.latency_us for who in case.tenants)
+        return super().ready(case, sharing)
 
     def variant(self, who: Who, sharing: str) -> str:
-        return "prior" if sharing == PRIORITY and who.priority else ""
+        if sharing == PRIORITY and who.priority:
+            return "prior"
+        return "beside a bound" if self._bound else ""  # what it may use is settled when its program starts
 
     def variables(self, who: Who, variant: str) -> dict[str, str]:
-        words = ["--sharing", self._sharing, *(["--priority", str(PRIORITY_VALUE)] if variant else [])]
-        if variant and who.latency_us:
-            words += ["--latency-us", str(who.latency_us)]  # what others may use is settled when their programs start
+        prior = variant == "prior"
+        words = ["--sharing", self._sharing, *(["--priority", str(PRIORITY_VALUE)] if prior else [])]
+        if prior and who.latency_us:
+            words += ["--latency-us", str(who.latency_us)]
         memory = who.processes * size_of(who.program, self.device).memory
         self._share_out({})
         self.daemon.create(who.name, 1, *words, memory=f"{memory}M")

@@ -16,7 +16,7 @@ constexpr sched::Time kSample = 3 * sched::kMillisecond;
 // waits for the arbiter.
 constexpr sched::Time kSharedOpenAfterUse = sched::kSecond;
 
-bool shares(const VgpuState& vgpu) { return vgpu.compute_gates == ComputeGates::kMpsShared; }
+bool goes_by_progress(const VgpuState& vgpu) { return vgpu.compute_gates == ComputeGates::kMpsShared; }
 
 bool is_running(const VgpuState& vgpu) {
   return std::ranges::any_of(vgpu.slots,
@@ -34,7 +34,7 @@ sched::Time MpsShares::review(sched::Time now) {
   for (VgpuState& vgpu : table_->all()) {
     const bool in = possible && vgpu.mps && vgpu.grant_page && !vgpu.partition.holds();
     if (in && vgpu.compute_gates == ComputeGates::kQueued) enter(vgpu, now);
-    if (!in && shares(vgpu)) leave(vgpu, now);
+    if (!in && goes_by_progress(vgpu)) leave(vgpu, now);
   }
   return sample(now);
 }
@@ -52,7 +52,7 @@ void MpsShares::leave(VgpuState& vgpu, sched::Time now) {
 
 void MpsShares::leave(sched::Time now) {
   for (VgpuState& vgpu : table_->all()) {
-    if (shares(vgpu)) leave(vgpu, now);
+    if (goes_by_progress(vgpu)) leave(vgpu, now);
   }
 }
 
@@ -113,7 +113,7 @@ sched::ProgressShares::Work MpsShares::look(VgpuState& vgpu, bool alone, int sha
 sched::Time MpsShares::sample(sched::Time now) {
   const auto interval = [&] { return shares_.is_steered() ? kSample : options_->period_ns; };
   const bool any = std::ranges::any_of(table_->all(), [](const VgpuState& vgpu) {
-    return shares(vgpu) && (vgpu.shared.open || GrantTable::waits_for_compute(vgpu));
+    return goes_by_progress(vgpu) && (vgpu.shared.open || GrantTable::waits_for_compute(vgpu));
   });
   if (!any) return kNever;
   if (now - sampled_at_ < interval()) return sampled_at_ + interval();
@@ -121,14 +121,14 @@ sched::Time MpsShares::sample(sched::Time now) {
   const bool slept = now - std::exchange(looked_at_, now) > 2 * options_->period_ns;
   int sharers = 0;
   for (VgpuState& vgpu : table_->all()) {
-    if (!shares(vgpu)) continue;
+    if (!goes_by_progress(vgpu)) continue;
     if (slept) vgpu.progress.skip_to(now);
     for (auto& [slot, gates] : vgpu.slots) read(vgpu, slot, now);
     sharers += note_running(vgpu);
   }
   std::vector<sched::ProgressShares::Work> work;
   for (VgpuState& vgpu : table_->all()) {
-    if (shares(vgpu)) work.push_back(look(vgpu, sharers - vgpu.shared.ran == 0, sharers, now));
+    if (goes_by_progress(vgpu)) work.push_back(look(vgpu, sharers - vgpu.shared.ran == 0, sharers, now));
   }
   shares_.advance(now, work);
   follow(now);
@@ -138,7 +138,7 @@ sched::Time MpsShares::sample(sched::Time now) {
 // Runners tell nothing while their gates are open: who is idle has to ask again, and need not be looked at meanwhile.
 void MpsShares::follow(sched::Time now) {
   for (VgpuState& vgpu : table_->all()) {
-    if (!shares(vgpu)) continue;
+    if (!goes_by_progress(vgpu)) continue;
     const bool used = now - vgpu.shared.used_at <= (vgpu.goes_first() ? kSharedOpenAfterUse : options_->period_ns);
     if (const bool open = used && shares_.may_run(vgpu.id); open != vgpu.shared.open) set_open(vgpu, open);
   }
@@ -148,11 +148,11 @@ void MpsShares::follow(sched::Time now) {
 // Nobody else has anything on the device, nor may begin something: its runners learn what launches take by themselves.
 void MpsShares::post_alone() {
   const auto in_the_way = [this](const VgpuState& vgpu) {
-    return shares(vgpu) && (vgpu.shared.open || is_running(vgpu)) && !shares_.is_light(vgpu.id);
+    return goes_by_progress(vgpu) && (vgpu.shared.open || is_running(vgpu)) && !shares_.is_light(vgpu.id);
   };
   const auto all = std::ranges::count_if(table_->all(), in_the_way);
   for (VgpuState& vgpu : table_->all()) {
-    if (!shares(vgpu)) continue;
+    if (!goes_by_progress(vgpu)) continue;
     const bool alone = all - in_the_way(vgpu) == 0;
     if (std::exchange(vgpu.shared.alone, alone) != alone) vgpu.grant_page->goes_alone = alone ? 1 : 0;
   }

@@ -192,6 +192,59 @@ TEST_F(WideOpenGate, BesideOthersItSaysWhatTheyCost) {
   EXPECT_EQ(charge(5 * kUnit), kUnit / 4) << "three quarters of the device were left to others";
 }
 
+TEST_F(WideOpenGate, AClientOfMpsLearnsWhileItHasTheDeviceToItself) {
+  view_.set_beside_others();
+  gate().open = 1;
+  clock_.pass(LaunchTimes::kBetweenLater);
+  launch(kShort);
+  EXPECT_EQ(charge(5 * kUnit), 5 * kUnit);
+  EXPECT_EQ(gate().unknown_ns, 5 * kUnit) << "what it took beside others says nothing";
+  EXPECT_EQ(gate().beside_ns, 0u);
+  grant_page_->goes_alone = 1;
+  sample(kShort, kUnit);
+  grant_page_->goes_alone = 0;
+  clock_.pass(LaunchTimes::kBetweenLater);
+  launch(kShort);
+  EXPECT_EQ(charge(7 * kUnit), 7 * kUnit);
+  EXPECT_EQ(gate().beside_ns, 7 * kUnit);
+  EXPECT_EQ(gate().beside_own_ns, kUnit);
+  EXPECT_EQ(gate().unknown_ns, 6 * kUnit);
+}
+
+// One of four, or more, makes a time slice unknown.
+TEST_F(WideOpenGate, AFewUnknownLaunchesAreTakenForAsLongAsTheOthers) {
+  view_.set_beside_others();
+  sample(kShort, kUnit);
+  gate().beside_ns = gate().beside_own_ns = gate().unknown_ns = 0;
+  gate().open = kOpenWide;
+  for (int i = 0; i < 4; ++i) launch(kShort);
+  launch(kLong);  // too soon for a sample
+  charge(20 * kUnit);
+  EXPECT_EQ(gate().beside_own_ns, 5 * kUnit);
+  EXPECT_EQ(gate().unknown_ns, 0u);
+  launch(kShort);
+  launch(kLong);
+  charge(20 * kUnit);
+  EXPECT_EQ(gate().unknown_ns, 20 * kUnit);
+}
+
+TEST_F(WideOpenGate, AClientOfMpsLearnsWhatAGridSliceTakes) {
+  view_.set_beside_others();
+  gate().open = grant_page_->goes_alone = 1;
+  const LaunchId part = identify_grid_slice(1, 132), other = identify_grid_slice(1, 20);
+  clock_.pass(LaunchTimes::kBetweenLater);
+  ASSERT_TRUE(view_.enter_alone(0, 1, part));
+  charge(3 * kUnit);
+  grant_page_->goes_alone = gate().unknown_ns = 0;
+  ASSERT_TRUE(view_.enter_alone(0, 1, part));
+  charge(9 * kUnit);
+  EXPECT_EQ(gate().beside_own_ns, 3 * kUnit);
+  EXPECT_EQ(gate().beside_ns, 9 * kUnit);
+  ASSERT_TRUE(view_.enter_alone(0, 1, other));
+  charge(9 * kUnit);
+  EXPECT_EQ(gate().unknown_ns, 9 * kUnit);
+}
+
 // The same of a guest, whose launches are not cut.
 class WideOpenGuest : public Sliced {
  protected:
