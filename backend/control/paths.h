@@ -34,6 +34,9 @@ inline std::string peer_folder(const std::string& run) { return run + "/peers.d"
 inline std::string peer_socket(const std::string& run, uint32_t index) {
   return peer_folder(run) + "/" + std::to_string(index) + ".sock";
 }
+// Of the MPS daemons that vgpud runs, each with a folder in it. No virtual GPU can have this name.
+inline std::string mps_folder(const std::string& run) { return run + "/mps.d"; }
+inline constexpr unsigned kMpsFolderMode = 0711;  // who is to pass must know the name: nobody but vgpud may list
 
 // Makes a folder with this mode, whatever the umask is; one that is there stays as it is.
 Status make_folder(const std::string& path, unsigned mode);

@@ -11,6 +11,7 @@
 // `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself;
 // `--probe soft INDEX` says whether there is a software device.
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -30,12 +31,14 @@
 #include "backend/runner/sensors.h"
 #include "backend/runner/service.h"
 #include "backend/sandbox/runner_sandbox.h"
+#include "backend/sandbox/system_calls.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
 namespace {
 
+constexpr mode_t kOwnerOnly = 0700;
 [[maybe_unused]] constexpr const char* kNoSoft =
     "this runner has no software device: install bandsaw-soft, or build with lz4 and zstd";
 [[maybe_unused]] constexpr const char* kNoCuda = "this runner has no GPU device: install bandsaw-cuda";
@@ -112,6 +115,8 @@ Result<std::unique_ptr<Device>> make_device(const DeviceConfig& config, const Ch
 }
 
 Status serve(DeviceConfig config, const Choice& choice) {
+  // A runner's user makes it: nobody else writes in that folder. NVIDIA's driver makes its own in there.
+  if (!config.cache_directory.empty()) ::mkdir(config.cache_directory.c_str(), kOwnerOnly);
   auto window = Reservation::make(VGPU_WINDOW_BYTES, {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2});
   if (!window.ok()) return window.status();
   config.window_base = window.value().base();

@@ -12,9 +12,4 @@ Status enter_sandbox(int keep);
 // A fault outside of what the device handles itself ends the process with one line that names it.
 void catch_faults();
 
-// Allows only the system calls that a warm runner needs (syscalls.cc). For all threads; call once the device is there.
-// `for_gpu`: what NVIDIA's driver needs too. `mps_client`: it speaks with an MPS daemon over Unix sockets, anew for
-// each context; no other kind of socket can be made.
-Status limit_system_calls(bool for_gpu, bool mps_client = false);
-
 }  // namespace bandsaw::runner

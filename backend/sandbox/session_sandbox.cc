@@ -1,29 +1,22 @@
 #include "backend/sandbox/session_sandbox.h"
 
 #include <grp.h>
-#include <linux/capability.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "memory/base/log.h"
+#include <cstring>
+#include <ctime>
+
+#include "backend/sandbox/capabilities.h"
+#include "backend/sandbox/landlock.h"
+#include "backend/sandbox/root.h"
+#include "backend/sandbox/system_calls.h"
 
 namespace bandsaw {
 namespace {
 
-Status drop_capabilities() {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2]{};
-  if (::syscall(SYS_capset, &header, data) < 0) return Status::system("cannot give up capabilities");
-  return {};
-}
-
-void empty_bounding_set() {
-  for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
-    ::prctl(PR_CAPBSET_DROP, capability);
-  }
-}
+constexpr const char* kTimeZone = "/etc/localtime";  // for its log
 
 Status become(const SandboxConfig& config) {
   if (::setgroups(0, nullptr) < 0 || ::setresgid(config.gid, config.gid, config.gid) < 0 ||
@@ -33,19 +26,67 @@ Status become(const SandboxConfig& config) {
   return {};
 }
 
+RootPlan root_of_session(const SandboxConfig& config) {
+  RootPlan plan{.staging = config.staging};
+  for (const std::string& folder : config.folders) plan.entries.push_back({folder});
+  plan.entries.push_back({kTimeZone});
+  plan.entries.push_back({"/dev/null", RootEntry::Access::kDevice});
+  return plan;
+}
+
+void isolate(const SandboxConfig& config, Measures* measures) {
+  if (::geteuid() != 0) {
+    for (const char* name : {"net", "ipc", "root"}) measures->miss(name, "vgpud does not run as root");
+    return;
+  }
+  for (const auto& [flag, name] : {std::pair{CLONE_NEWNET, "net"}, std::pair{CLONE_NEWIPC, "ipc"}}) {
+    if (::unshare(flag) == 0) {
+      measures->add(name);
+    } else {
+      measures->miss(name, std::strerror(errno));
+    }
+  }
+  if (::unshare(CLONE_NEWNS) < 0) return measures->miss("root", std::strerror(errno));
+  if (const Status status = enter_root(root_of_session(config)); !status.ok()) {
+    return measures->miss("root", status.message());
+  }
+  measures->add("root");
+}
+
+Status close_file_system(const SandboxConfig& config, Measures* measures) {
+  LandlockPaths paths{.read = config.folders, .write = {}, .use = {"/dev/null"}};
+  paths.read.emplace_back(kTimeZone);
+  const auto closed = enter_landlock(paths);
+  if (!closed.ok()) return closed.status();
+  if (closed.value()) {
+    measures->add("landlock");
+  } else {
+    measures->miss("landlock", "not in this kernel");
+  }
+  return {};
+}
+
 }  // namespace
 
-Status enter_sandbox(const SandboxConfig& config) {
-  if (::geteuid() == 0 && config.uid != 0) {
-    const bool own_network = ::unshare(CLONE_NEWNET | CLONE_NEWIPC) == 0;
-    if (!own_network) log::info("no namespaces of its own for this session: {}", std::strerror(errno));
+Result<Measures> enter_sandbox(const SandboxConfig& config) {
+  Measures measures;
+  ::tzset();
+  const bool become_another = ::geteuid() == 0 && config.uid != 0;
+  if (config.mode != SandboxMode::kOff) isolate(config, &measures);
+  if (config.mode == SandboxMode::kRequired && !measures.lacks.empty()) {
+    return Status::error(ENOTSUP, "'sandbox.mode' is \"required\", and this host lacks some of it: {}", measures.lacks);
+  }
+  if (become_another) {
     empty_bounding_set();
     if (Status status = become(config); !status.ok()) return status;
     if (Status status = drop_capabilities(); !status.ok()) return status;
   }
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return Status::system("cannot forbid new privileges");
   ::prctl(PR_SET_DUMPABLE, 0);  // no runner may look into it
-  return refuse_system_calls();
+  if (config.mode != SandboxMode::kOff) {
+    if (Status status = close_file_system(config, &measures); !status.ok()) return status;
+  }
+  if (Status status = refuse_system_calls(); !status.ok()) return status;
+  return measures;
 }
 
 }  // namespace bandsaw

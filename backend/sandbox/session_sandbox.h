@@ -3,22 +3,26 @@
 
 #include <sys/types.h>
 
+#include <string>
+#include <vector>
+
+#include "backend/sandbox/launcher.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
 
 struct SandboxConfig {
+  SandboxMode mode = SandboxMode::kAuto;
   uid_t uid = 0;  // user and group to become when started as root; 0: stay
   gid_t gid = 0;
+  uid_t runner_uid = 0;              // of its runners
+  std::vector<std::string> folders{};  // of sockets that it connects to
+  std::string staging{};               // a folder that is there and none of them
 };
 
-// As root: own network and IPC namespaces, another user, no capability, none ever to be gained. As another user: no new
-// privileges. What a container forbids is left out with a log line; not becoming `uid` is an error, and so is a filter
-// of system calls that cannot be loaded.
-Status enter_sandbox(const SandboxConfig& config);
-
-// From now on this process and its children cannot do what sessions and runners never do (session_syscalls.cc). Needs
-// no privileges. Called by enter_sandbox.
-Status refuse_system_calls();
+// As root: own mount, network and IPC namespaces, a root with `folders` alone, another user, no capability, none ever to
+// be gained. As another user: no new privileges, and landlock in place of the root. What a container forbids is left out
+// and told, or an error with kRequired; so is not becoming `uid`, and a filter of system calls that cannot be loaded.
+Result<Measures> enter_sandbox(const SandboxConfig& config);
 
 }  // namespace bandsaw

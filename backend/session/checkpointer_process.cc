@@ -1,6 +1,5 @@
 #include "backend/session/checkpointer_process.h"
 
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -11,7 +10,6 @@
 #include "backend/control/checkpoint_link.h"
 #include "backend/control/packet.h"
 #include "backend/control/runner_link.h"
-#include "backend/session/runner_exec.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -22,8 +20,8 @@ constexpr timeval kAtOnce{0, 0};
 
 }  // namespace
 
-CheckpointerProcess::CheckpointerProcess(event_base* base, std::string path, int file)
-    : base_(base), path_(std::move(path)), file_(file) {
+CheckpointerProcess::CheckpointerProcess(event_base* base, Launcher* launcher)
+    : base_(base), launcher_(launcher) {
   failed_timer_.reset(event_new(
       base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* self) {
@@ -45,8 +43,8 @@ Status CheckpointerProcess::spawn() {
   const UniqueFd theirs(ends[1]);
   socket_.reset(ends[0]);
   evutil_make_socket_nonblocking(socket_.get());
-  const auto pid =
-      exec_runner({path_, file_, {"bandsaw-runner", "--checkpointer"}, environment_}, theirs.get(), kRunnerSocket);
+  const Launch launch{.task = RunnerTask::kCheckpointer, .environment = environment_};
+  const auto pid = launcher_->launch(launch, theirs.get(), kRunnerSocket);
   if (!pid.ok()) return pid.status();
   pid_ = pid.value();
   readable_.reset(event_new(
@@ -69,7 +67,7 @@ void CheckpointerProcess::stop() {
   readable_.reset();
   socket_.reset();
   if (pid_ != 0) {
-    ::kill(pid_, SIGKILL);
+    launcher_->kill(pid_);
     ending_.push_back(std::exchange(pid_, 0));
   }
   if (waiting_.empty()) return;

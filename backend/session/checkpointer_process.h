@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/control/event_ptr.h"
+#include "backend/sandbox/launcher.h"
 #include "backend/session/checkpointer.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
@@ -17,8 +18,8 @@ namespace bandsaw {
 
 class CheckpointerProcess final : public Checkpointer {
  public:
-  // `path`, or `file` (borrowed, outlives it) where the path is out of reach.
-  CheckpointerProcess(event_base* base, std::string path, int file);
+  // `launcher` is borrowed, and outlives it.
+  CheckpointerProcess(event_base* base, Launcher* launcher);
   ~CheckpointerProcess() override;
   CheckpointerProcess(const CheckpointerProcess&) = delete;
 
@@ -38,8 +39,7 @@ class CheckpointerProcess final : public Checkpointer {
   void fail_all(int error);
 
   event_base* const base_;
-  const std::string path_;
-  const int file_;
+  Launcher* const launcher_;
   std::vector<std::string> environment_;
   pid_t pid_ = 0;  // 0: there is none
   std::vector<pid_t> ending_;

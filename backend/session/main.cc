@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
   std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced", limits, owner = "anybody",
-              vm_owner = "anybody";
+              vm_owner = "anybody", sandbox = "auto";
   int ready = -1;
   int64_t direct_group = -1, vm_group = -1;
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
@@ -43,6 +43,8 @@ int main(int argc, char** argv) {
   app.add_option("--ready", ready, "descriptor that is written to, and closed, once vgpud can reach the session");
   app.add_option("--uid", config.sandbox.uid, "user to become when started as root");
   app.add_option("--gid", config.sandbox.gid, "group to become when started as root");
+  app.add_option("--runner-uid", config.sandbox.runner_uid, "user and group of its runners when started as root");
+  app.add_option("--sandbox", sandbox, "auto, required or off: whether namespaces and roots that the host forbids are passed over");
   app.add_option("--limits", limits, "what its programs may hold: contexts=1024 streams=65536 and so on");
   app.add_option("--owner", owner, "whose direct.sock is: anybody, user:NUMBER, group:NUMBER, nobody");
   app.add_option("--vm-owner", vm_owner, "whose vfio.sock is");
@@ -65,6 +67,12 @@ int main(int argc, char** argv) {
     config.sharing_config.sharing = parsed.value();
   } else {
     bandsaw::log::error("{}", parsed.status().message());
+    return 2;
+  }
+  if (const auto mode = bandsaw::parse_sandbox_mode(sandbox); mode.ok()) {
+    config.sandbox.mode = mode.value();
+  } else {
+    bandsaw::log::error("--sandbox: {}", mode.status().message());
     return 2;
   }
   for (const auto& [text, field] : {std::pair{&owner, &config.owner}, std::pair{&vm_owner, &config.vm_owner}}) {

@@ -84,6 +84,7 @@ RunnerLaunchConfig runner_launch_config(const SharingConfig& sharing_config) {
     launch_config.why = fmt::format("device '{}' is lost: {}", device, sharing_config.device_error);
     return launch_config;
   }
+  launch_config.gpu = sharing_config.gpu;
   launch_config.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(sharing_config.sharing));
   if (sharing_config.sharing == Sharing::kMps) {
     launch_config.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(sharing_config.mode));

@@ -36,6 +36,7 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
 struct RunnerLaunchConfig {
   std::vector<std::string> variables;                // NAME=value, instead of those of the same names
   std::string socket;                                // that must be reachable for a runner to be of use; empty: none
+  std::string gpu;                                   // that they are on, by its UUID; empty: any, or none
   std::string mps;                                   // the MPS daemon that they become clients of; empty: none
   MpsPriority priority = MpsPriority::kBelowNormal;  // as its clients
   // Not 0: no runner is started. EAGAIN: one will be soon, and guest processes wait. Any other: they are refused with

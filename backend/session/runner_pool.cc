@@ -52,6 +52,7 @@ void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
   launch_config_ = std::move(launch_config);
   program_.environment = with_variables(environment_, launch_config_.variables);
   program_.mps = launch_config_.mps;
+  program_.gpu = launch_config_.gpu;
   program_.priority = launch_config_.priority;
   dismiss_warm();
   failures_in_a_row_ = 0;
@@ -243,7 +244,7 @@ void RunnerPool::note_failure(const std::string& why) {
   last_failure_ = why;
   const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(failures_in_a_row_, 10u)));
   not_before_ = Clock::now() + pause;
-  log::error("a runner ended before it was of use ({}): {}; next attempt in {} ms", program_.path, why, pause.count());
+  log::error("a runner ended before it was of use: {}; next attempt in {} ms", why, pause.count());
   if (failures_in_a_row_ >= kFailuresToGiveUp) {
     if (on_failing_) on_failing_();
     refuse_waiters(Status::error(EIO, "runners do not start{}: {}",

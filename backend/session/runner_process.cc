@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "backend/control/packet.h"
-#include "backend/session/runner_exec.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
@@ -20,6 +19,7 @@ std::string describe_exit(int status) {
   if (WIFSIGNALED(status))
     return fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   if (WEXITSTATUS(status) == 126) return "the program could not be executed";
+  if (WEXITSTATUS(status) == 125) return "its sandbox could not be made";
   return fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 
@@ -45,17 +45,18 @@ Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, co
   }
   UniqueFd ours(pair[0]), theirs(pair[1]);
   ::fcntl(theirs.get(), F_SETFL, 0);
-  const auto pid = exec_runner({program.path, program.file.get(), {"bandsaw-runner"}, program.environment},
-                               theirs.get(), kRunnerSocket);
+  const Launch launch{.gpu = program.gpu, .mps = program.mps, .environment = program.environment};
+  const auto pid = program.launcher->launch(launch, theirs.get(), kRunnerSocket);
   if (!pid.ok()) return pid.status();
-  std::unique_ptr<RunnerProcess> runner(new RunnerProcess(base, pid.value(), std::move(ours), std::move(watcher)));
+  std::unique_ptr<RunnerProcess> runner(
+      new RunnerProcess(base, program.launcher, pid.value(), std::move(ours), std::move(watcher)));
   runner->mps_ = program.mps;
   runner->priority_ = program.priority;
   return runner;
 }
 
-RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher)
-    : base_(base), pid_(pid), socket_(std::move(socket)), watcher_(std::move(watcher)) {
+RunnerProcess::RunnerProcess(event_base* base, Launcher* launcher, pid_t pid, UniqueFd socket, Watcher watcher)
+    : base_(base), launcher_(launcher), pid_(pid), socket_(std::move(socket)), watcher_(std::move(watcher)) {
   const auto call = [this](void (*function)(evutil_socket_t, short, void*), int fd, short what) {
     return EventPtr(event_new(base_, fd, what, function, this));
   };
@@ -67,7 +68,7 @@ RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watch
       [](evutil_socket_t, short, void* self) {
         auto* runner = static_cast<RunnerProcess*>(self);
         log::warn("runner {} does not {}; killing it", runner->pid_, runner->stopping_ ? "end" : "start");
-        ::kill(runner->pid_, SIGKILL);
+        runner->kill();
       },
       -1, EV_TIMEOUT);
   failed_timer_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->answer_failed(); },
@@ -79,9 +80,11 @@ RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watch
 
 RunnerProcess::~RunnerProcess() {
   if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
+  kill();
   ::waitpid(pid_, nullptr, 0);
 }
+
+void RunnerProcess::kill() { launcher_->kill(pid_); }
 
 void RunnerProcess::send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) {
   message.serial = next_serial_++;
@@ -151,7 +154,7 @@ void RunnerProcess::receive() {
       writable_.reset();
       socket_.reset();
       set_channel_groups(std::nullopt);
-      ::kill(pid_, SIGKILL);
+      kill();
       return;
     }
     RunnerMessage message;
@@ -217,7 +220,7 @@ void RunnerProcess::handle(const RunnerMessage& message) {
       message.value == VGPU_WINDOW_BASE_0 || message.value == VGPU_WINDOW_BASE_1 || message.value == VGPU_WINDOW_BASE_2;
   if (message.type != RunnerMessageType::kReady || ready() || !known) {
     log::error("runner {} sent a message of type {} that makes no sense", pid_, static_cast<uint32_t>(message.type));
-    ::kill(pid_, SIGKILL);
+    kill();
     return;
   }
   window_base_ = message.value;
@@ -247,7 +250,7 @@ void RunnerProcess::stop(Stop how) {
   // Before it goes, so that what it had on the GPU is free when it has gone.
   forget_channel_groups();
   if (how == Stop::kKill || contexts_off_) {
-    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    kill();
   } else if (!stopping_) {
     send({.type = RunnerMessageType::kEnd}, {}, {}, nullptr);
     const timeval timeout = to_timeval(kEndTimeout);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/control/event_ptr.h"
+#include "backend/sandbox/launcher.h"
 #include "backend/session/runner.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/base/unique_fd.h"
@@ -23,9 +24,9 @@ inline constexpr std::chrono::milliseconds kStartTimeout{20000};
 
 // How runners are started.
 struct RunnerProgram {
-  std::string path;
-  UniqueFd file;                                     // the same, opened while the path was reachable; may be empty
+  Launcher* launcher = nullptr;                      // borrowed, outlives all runners
   std::vector<std::string> environment;              // NAME=value
+  std::string gpu{};                                 // that they are on, by its UUID; empty: any, or none
   std::string mps{};                                 // the MPS daemon that this makes it a client of; empty: none
   MpsPriority priority = MpsPriority::kBelowNormal;  // as its client
 };
@@ -68,7 +69,8 @@ class RunnerProcess : public Runner {
     std::vector<UniqueFd> fds;
     uint32_t serial;
   };
-  RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher);
+  RunnerProcess(event_base* base, Launcher* launcher, pid_t pid, UniqueFd socket, Watcher watcher);
+  void kill();
   void receive();
   void handle(const RunnerMessage& message);
   bool handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
@@ -83,6 +85,7 @@ class RunnerProcess : public Runner {
   void answer(uint32_t serial, int error);
 
   event_base* base_;
+  Launcher* launcher_;
   pid_t pid_;
   std::string mps_;
   MpsPriority priority_ = MpsPriority::kBelowNormal;

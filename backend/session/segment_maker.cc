@@ -1,6 +1,5 @@
 #include "backend/session/segment_maker.h"
 
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -9,7 +8,6 @@
 
 #include "backend/control/packet.h"
 #include "backend/control/runner_link.h"
-#include "backend/session/runner_exec.h"
 
 namespace bandsaw {
 namespace {
@@ -19,8 +17,8 @@ constexpr timeval kNow{0, 0}, kReapAgain{0, 100'000};
 
 }  // namespace
 
-SegmentMaker::SegmentMaker(event_base* base, std::string path, int file)
-    : base_(base), path_(std::move(path)), file_(file) {
+SegmentMaker::SegmentMaker(event_base* base, Launcher* launcher)
+    : base_(base), launcher_(launcher) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SegmentMaker*>(self)->tick(); },
       this));
@@ -29,7 +27,7 @@ SegmentMaker::SegmentMaker(event_base* base, std::string path, int file)
 SegmentMaker::~SegmentMaker() {
   if (pid_ != 0) ending_.push_back(pid_);
   for (const pid_t pid : ending_) {
-    ::kill(pid, SIGKILL);
+    launcher_->kill(pid);
     ::waitpid(pid, nullptr, 0);
   }
 }
@@ -64,8 +62,8 @@ Status SegmentMaker::start() {
   const UniqueFd theirs(ends[1]);
   socket_.reset(ends[0]);
   const std::string bytes = std::to_string(wanted_.front().bytes);
-  const auto pid = exec_runner({path_, file_, {"bandsaw-runner", "--make-segment", bytes}, environment_}, theirs.get(),
-                               kRunnerSocket);
+  const Launch launch{.task = RunnerTask::kMakeSegment, .argument = bytes, .environment = environment_};
+  const auto pid = launcher_->launch(launch, theirs.get(), kRunnerSocket);
   if (!pid.ok()) return pid.status();
   pid_ = pid.value();
   readable_.reset(event_new(
@@ -80,7 +78,7 @@ void SegmentMaker::receive() {
   std::vector<UniqueFd> fds;
   const auto length = receive_packet(socket_.get(), std::as_writable_bytes(std::span(&error, 1)), &fds);
   if (!length.ok()) {
-    ::kill(pid_, SIGKILL);
+    launcher_->kill(pid_);
     const bool late = length.status().code() == EAGAIN;
     return finish(late ? Status::error(ETIMEDOUT, "the device makes no memory") : length.status());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/control/event_ptr.h"
+#include "backend/sandbox/launcher.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -25,8 +26,8 @@ class SegmentMaker {
  public:
   using Made = std::function<void(Result<SegmentMemory>)>;
 
-  // `path`, or `file` (borrowed, outlives it) where the path is out of reach.
-  SegmentMaker(event_base* base, std::string path, int file);
+  // `launcher` is borrowed, and outlives it.
+  SegmentMaker(event_base* base, Launcher* launcher);
   ~SegmentMaker();  // ends what still works; nobody is told
   SegmentMaker(const SegmentMaker&) = delete;
 
@@ -49,8 +50,7 @@ class SegmentMaker {
   void reap();
 
   event_base* const base_;
-  const std::string path_;
-  const int file_;
+  Launcher* const launcher_;
   std::vector<std::string> environment_;
   std::deque<Wanted> wanted_;  // the first is being made while there is a process
   pid_t pid_ = 0;              // of that process; 0: there is none

@@ -1,14 +1,12 @@
 #include "backend/session/sensor_reader.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "backend/session/runner_exec.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -19,8 +17,8 @@ constexpr std::chrono::seconds kPause{60};       // after a reader that ended by
 
 }  // namespace
 
-SensorReader::SensorReader(event_base* base, std::string path, int file, std::vector<std::string> environment)
-    : base_(base), path_(std::move(path)), file_(file), environment_(std::move(environment)) {}
+SensorReader::SensorReader(event_base* base, Launcher* launcher, std::vector<std::string> environment)
+    : base_(base), launcher_(launcher), environment_(std::move(environment)) {}
 
 SensorReader::~SensorReader() { end(); }
 
@@ -46,8 +44,8 @@ bool SensorReader::start(const std::string& bus_id) {
   if (::pipe2(pipe, O_CLOEXEC) < 0) return false;
   UniqueFd ours(pipe[0]), theirs(pipe[1]);
   ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  const auto pid =
-      exec_runner({path_, file_, {"bandsaw-runner", "--sensors", bus_id}, environment_}, theirs.get(), STDOUT_FILENO);
+  const Launch launch{.task = RunnerTask::kSensors, .argument = bus_id, .environment = environment_};
+  const auto pid = launcher_->launch(launch, theirs.get(), STDOUT_FILENO);
   if (!pid.ok()) return false;
   pid_ = pid.value();
   output_ = std::move(ours);
@@ -77,7 +75,7 @@ void SensorReader::end() {
   readable_.reset();
   output_.reset();
   values_.reset();
-  ::kill(pid_, SIGKILL);
+  launcher_->kill(pid_);
   ::waitpid(pid_, nullptr, 0);
   pid_ = 0;
   not_before_ = {};

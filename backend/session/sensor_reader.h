@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/control/event_ptr.h"
+#include "backend/sandbox/launcher.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/unique_fd.h"
 
@@ -19,8 +20,8 @@ namespace bandsaw {
 
 class SensorReader {
  public:
-  // `path`, or `file` (borrowed, outlives it) where the path is out of reach.
-  SensorReader(event_base* base, std::string path, int file, std::vector<std::string> environment);
+  // `launcher` is borrowed, and outlives it.
+  SensorReader(event_base* base, Launcher* launcher, std::vector<std::string> environment);
   ~SensorReader();  // ends the process
   SensorReader(const SensorReader&) = delete;
 
@@ -36,8 +37,7 @@ class SensorReader {
   void end();
 
   event_base* base_;
-  const std::string path_;
-  const int file_;
+  Launcher* const launcher_;
   std::vector<std::string> environment_;
   pid_t pid_ = 0;
   UniqueFd output_;

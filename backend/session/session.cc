@@ -111,9 +111,8 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
 Status Session::prepare() {
   const std::string folder = vgpu_directory(config_.run, config_.name);
   if (Status status = make_folder(folder, 0755); !status.ok()) return status;
-  // Without it, programs compile again what they compiled before.
-  Result<UniqueFd> state = Status::error(ENOENT, "no folder for it");
-  if (!config_.state.empty()) state = open_state_folder(config_.state, config_.sandbox.uid, config_.sandbox.gid);
+  if (Status status = make_folder(mps_folder(config_.run), kMpsFolderMode); !status.ok()) return status;
+  if (Status status = start_launcher(); !status.ok()) return status;
   auto control = listen_unix(session_socket(config_.run, config_.name), SOCK_STREAM, 0600);
   if (!control.ok()) return control.status();
   auto direct =
@@ -127,21 +126,18 @@ Status Session::prepare() {
   if (!peers.ok()) return peers.status();
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
                                           [this](const nlohmann::json& request) { return answer(request); });
-  RunnerProgram program = runner_program();
-  runner_file_.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
   open_xen();
-  if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
-  // Not before: this folder is written by the user that the session has become.
-  const Status cache = state.ok() ? make_cache_folder(state.value().get()) : state.status();
-  if (!cache.ok() && !config_.state.empty()) log::warn("no cache for compiled code: {}", cache.message());
+  if (Status status = close_down(); !status.ok()) return status;
 
   std::unique_ptr<SensorReader> sensors;
   if (is_cuda(sharing_config_)) {
-    sensors = std::make_unique<SensorReader>(base_.get(), program.path, runner_file_.get(), program.environment);
+    sensors = std::make_unique<SensorReader>(base_.get(), launcher_.get(), runner_environment_);
   }
-  open_segments(program);
+  open_segments();
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
-  pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm, config_.index);
+  pool_ = std::make_unique<RunnerPool>(
+      base_.get(), RunnerProgram{.launcher = launcher_.get(), .environment = runner_environment_}, config_.warm,
+      config_.index);
   pool_->set_segments(segments_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
@@ -192,7 +188,7 @@ void Session::link_peers(UniqueFd listener) {
 
 void Session::make_suspension() {
   if (is_cuda(sharing_config_)) {
-    checkpointer_ = std::make_unique<CheckpointerProcess>(base_.get(), config_.runner, runner_file_.get());
+    checkpointer_ = std::make_unique<CheckpointerProcess>(base_.get(), launcher_.get());
   }
   suspension_ = std::make_unique<Suspension>(
       base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
@@ -222,9 +218,8 @@ Status Session::check_suspendable() const {
   return Status::error(EBUSY, "its shared segment '{}' has memory on the device", held);
 }
 
-void Session::open_segments(const RunnerProgram& program) {
-  runner_environment_ = program.environment;
-  segment_maker_ = std::make_unique<SegmentMaker>(base_.get(), program.path, runner_file_.get());
+void Session::open_segments() {
+  segment_maker_ = std::make_unique<SegmentMaker>(base_.get(), launcher_.get());
   segment_host_ = std::make_unique<SegmentHost>(config_.index, &usage_page_, segment_maker_.get());
   segments_ = std::make_unique<SegmentService>(config_.index, segment_host_.get());
 }
@@ -239,23 +234,69 @@ void Session::choose_device_of_helpers() {
   segment_maker_->set_environment(with_variables(runner_environment_, launch_config.variables));
 }
 
-RunnerProgram Session::runner_program() const {
-  RunnerProgram program;
-  program.path = config_.runner;
-  program.file.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
-  for (char** variable = environ; *variable; ++variable) {
-    if (for_runners(*variable)) program.environment.emplace_back(*variable);
-  }
-  program.environment.emplace_back("PATH=/usr/bin:/bin");
-  program.environment.push_back("BANDSAW_SLICES=" + config_.slices);
-  program.environment.push_back("BANDSAW_IDENTITY=" + to_text(identity_));
+Status Session::start_launcher() {
+  runner_environment_ = runner_environment();
+  LauncherConfig launcher{.mode = config_.sandbox.mode,
+                          .session_uid = ::geteuid() == 0 ? config_.sandbox.uid : 0,
+                          .runner_uid = config_.sandbox.runner_uid,
+                          .program = config_.runner,
+                          .staging = vgpu_directory(config_.run, config_.name),
+                          .mps = mps_folder(config_.run),
+                          .gpu = is_cuda(sharing_config_),
+                          .environment = runner_environment_};
   if (!config_.state.empty()) {
-    program.environment.push_back("BANDSAW_STATE=" + config_.state);
-    program.environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
-    // What NVIDIA's driver compiles from a guest's PTX is kept for this virtual GPU alone.
-    program.environment.push_back("CUDA_CACHE_PATH=" + config_.state + "/cache/cuda");
+    // Without it, programs compile again what they compiled before.
+    const uid_t session = launcher.session_uid, runner = config_.sandbox.runner_uid;
+    const auto folder = open_state_folder(config_.state, session != 0 && runner != 0 ? runner : session, session);
+    if (folder.ok()) {
+      launcher.state = config_.state;
+    } else {
+      log::warn("no cache for compiled code: {}", folder.status().message());
+    }
   }
-  return program;
+  auto started = Launcher::start(launcher);
+  if (!started.ok()) return started.status();
+  launcher_ = std::move(started.value());
+  launcher_ended_.reset(event_new(
+      base_.get(), launcher_->socket(), EV_READ,
+      [](evutil_socket_t, short, void*) {
+        log::error("the launcher has ended, and this session and its runners with it");
+        ::_exit(EXIT_FAILURE);
+      },
+      nullptr));
+  event_add(launcher_ended_.get(), nullptr);
+  return {};
+}
+
+Status Session::close_down() {
+  SandboxConfig sandbox = config_.sandbox;
+  sandbox.folders = {peer_folder(config_.run), mps_folder(config_.run)};
+  sandbox.staging = vgpu_directory(config_.run, config_.name);
+  auto entered = enter_sandbox(sandbox);
+  if (!entered.ok()) return entered.status();
+  measures_ = std::move(entered.value());
+  for (const auto& [whose, lacks] :
+       {std::pair{"this session", measures_.lacks}, std::pair{"its runners", launcher_->measures().lacks}}) {
+    if (!lacks.empty()) log::info("the sandbox of {} lacks: {}", whose, lacks);
+  }
+  return {};
+}
+
+std::vector<std::string> Session::runner_environment() const {
+  std::vector<std::string> environment;
+  for (char** variable = environ; *variable; ++variable) {
+    if (for_runners(*variable)) environment.emplace_back(*variable);
+  }
+  environment.emplace_back("PATH=/usr/bin:/bin");
+  environment.push_back("BANDSAW_SLICES=" + config_.slices);
+  environment.push_back("BANDSAW_IDENTITY=" + to_text(identity_));
+  if (!config_.state.empty()) {
+    environment.push_back("BANDSAW_STATE=" + config_.state);
+    environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
+    // What NVIDIA's driver compiles from a guest's PTX is kept for this virtual GPU alone.
+    environment.push_back("CUDA_CACHE_PATH=" + config_.state + "/cache/cuda");
+  }
+  return environment;
 }
 
 void Session::run() {

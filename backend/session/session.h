@@ -61,9 +61,13 @@ class Session {
   Status set_owners(const nlohmann::json& request);
   // Whether whoever is at the other end of the socket is one of `owner`'s.
   Status admit(const Owner& owner, int socket) const;
-  RunnerProgram runner_program() const;
+  // While it is what it was started as: who starts runners, and in what.
+  Status start_launcher();
+  // Then it gives up what it no longer needs.
+  Status close_down();
+  std::vector<std::string> runner_environment() const;
   void link_peers(UniqueFd listener);
-  void open_segments(const RunnerProgram& program);
+  void open_segments();
   // What needs no MPS daemon: who makes memory of segments, and who has the driver take contexts off the GPU.
   void choose_device_of_helpers();
   // An error: programs are on the device that it has, and do not stand still.
@@ -89,6 +93,7 @@ class Session {
   Status check_suspendable() const;
   // By name: how much is held, and how much may be.
   nlohmann::json limits_state() const;
+  nlohmann::json sandbox_state() const;
   void stop_soon();
 
   const SessionConfig config_;
@@ -101,7 +106,9 @@ class Session {
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
-  UniqueFd runner_file_;  // bandsaw-runner, opened while its path was reachable
+  EventPtr launcher_ended_;
+  std::unique_ptr<Launcher> launcher_;
+  Measures measures_;  // of this process
   std::vector<std::string> runner_environment_;
   std::unique_ptr<SegmentMaker> segment_maker_;
   std::unique_ptr<SegmentHost> segment_host_;

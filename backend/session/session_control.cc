@@ -26,7 +26,10 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
   if (op == "status") return status();
   if (op == "set") {
     const Status status = set(request);
-    return status.ok() ? nlohmann::json{{"ok", true}, {"notices", true}, {"device", sharing_config_.device}}
+    return status.ok() ? nlohmann::json{{"ok", true},
+                                            {"notices", true},
+                                            {"device", sharing_config_.device},
+                                            {"sandbox", sandbox_state()}}
                        : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "segment_end") {
@@ -152,6 +155,15 @@ nlohmann::json Session::limits_state() const {
     state[kLimitedNames[i]] = {{"held", held[i]}, {"most", usage_page_.limits()[i]}};
   }
   return state;
+}
+
+// Of namespaces and the like, what this process and its runners have, and why not the rest.
+nlohmann::json Session::sandbox_state() const {
+  const Measures& runners = launcher_->measures();
+  return {{"session", measures_.has},
+          {"session_lacks", measures_.lacks},
+          {"runners", runners.has},
+          {"runners_lack", runners.lacks}};
 }
 
 nlohmann::json Session::status() const {

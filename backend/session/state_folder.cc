@@ -23,7 +23,7 @@ Result<UniqueFd> open_own(int parent, const std::string& name) {
 
 }  // namespace
 
-Result<UniqueFd> open_state_folder(const std::string& path, uid_t uid, gid_t gid) {
+Result<UniqueFd> open_state_folder(const std::string& path, uid_t uid, uid_t before) {
   const std::filesystem::path whole(path);
   std::error_code error;
   std::filesystem::create_directories(whole.parent_path(), error);
@@ -34,21 +34,19 @@ Result<UniqueFd> open_state_folder(const std::string& path, uid_t uid, gid_t gid
   if (!folder.ok()) return folder;
   struct stat found;
   if (::fstat(folder.value().get(), &found) < 0) return Status::system("cannot look at {}", path);
+  if (before != 0 && before != uid && found.st_uid == before && ::geteuid() == 0) {
+    std::filesystem::remove_all(whole, error);
+    if (error) return Status::error(error.value(), "cannot remove {}: {}", path, error.message());
+    return open_state_folder(path, uid);
+  }
   if (found.st_uid != ::geteuid() && found.st_uid != uid) {
     return Status::error(EACCES, "{} belongs to user {}; remove it, and it is made anew", path, found.st_uid);
   }
-  if (uid != 0 && ::geteuid() == 0 && ::fchown(folder.value().get(), uid, gid) < 0) {
+  if (uid != 0 && ::geteuid() == 0 && ::fchown(folder.value().get(), uid, uid) < 0) {
     return Status::system("cannot give {} to user {}", path, uid);
   }
   if (::fchmod(folder.value().get(), kOwnerOnly) < 0) return Status::system("cannot close {} to others", path);
   return folder;
-}
-
-Status make_cache_folder(int state) {
-  auto cache = open_own(state, "cache");
-  if (!cache.ok()) return cache.status();
-  if (::fchmod(cache.value().get(), kOwnerOnly) < 0) return Status::system("cannot close the cache to others");
-  return {};
 }
 
 }  // namespace bandsaw

@@ -121,6 +121,20 @@ void read_cgroup(ConfigReader* reader, Config* config) {
   cgroup.cpu_weight = static_cast<uint32_t>(weight);
 }
 
+void read_sandbox(ConfigReader* reader, Config* config) {
+  reader->number("session.first_uid", 1 << 30, &config->first_uid,
+                 "a virtual GPU's session runs as user first_uid + its index; 0: as vgpud, and its runners too");
+  reader->number("session.first_runner_uid", 1 << 30, &config->first_runner_uid,
+                 "its runners run as first_runner_uid + its index; 0: as the session");
+  reader->text("sandbox.mode", &config->sandbox_mode,
+               "auto: sessions and runners have roots, namespaces and users of their own as far as this host allows; required: "
+               "no session without; off: users alone");
+  const std::string& mode = config->sandbox_mode;
+  if (mode != "auto" && mode != "required" && mode != "off") {
+    reader->check("sandbox.mode", Status::error(EINVAL, "'{}'; there are \"auto\", \"required\" and \"off\"", mode));
+  }
+}
+
 void read_metrics(ConfigReader* reader, Config* config) {
   std::string listen;
   reader->text("metrics.listen", &listen,
@@ -190,8 +204,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("session.program", &config->session_program, "bandsaw-session; empty: beside vgpud");
   reader.text("session.runner", &config->runner_program, "bandsaw-runner; empty: beside vgpud");
   reader.number("session.warm_runners", 64, &config->warm_runners, "kept ready ahead for each virtual GPU");
-  reader.number("session.first_uid", 1 << 30, &config->first_uid,
-                "a virtual GPU's session and runners run as first_uid + its index; 0: as vgpud");
+  read_sandbox(&reader, config);
   reader.mode("direct.mode", &config->direct_mode,
               "of direct.sock: who may run programs without a VM; vgpuctl create --direct-mode too");
   reader.text("direct.group", &config->direct_group, "if the host has it");
@@ -237,6 +250,18 @@ bool has_lab_mode(const Config& config) {
 }
 
 }  // namespace
+
+Result<VgpuUsers> users_of(const Config& config, uint32_t index) {
+  if (config.first_uid == 0 || ::geteuid() != 0) return VgpuUsers{};
+  const VgpuUsers users{config.first_uid + index, config.first_runner_uid + index};
+  if (config.first_runner_uid == 0) return VgpuUsers{users.session, users.session};
+  const uint32_t apart = std::max(users.session, users.runners) - std::min(users.session, users.runners);
+  if (index < apart) return users;
+  return Status::error(EINVAL,
+                       "user {} would be a session's and another's runners' too: set session.first_uid and "
+                       "session.first_runner_uid further apart",
+                       users.session);
+}
 
 uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, const CgroupConfig& cgroup) {
   constexpr uint64_t kAutomatic = uint64_t{16} << 30;

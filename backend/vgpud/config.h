@@ -41,9 +41,10 @@ struct Config {
   std::string session_program, runner_program;  // empty: beside vgpud
   std::string log_program;  // beside the session's; it writes their logs. Empty: they have the file, without bounds
   unsigned warm_runners = 1;
-  // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default
-  // lies in a range that neither distributions nor systemd give out.
-  uint32_t first_uid = 60600;
+  // A virtual GPU's session runs as user and group first_uid + its index (0: as vgpud itself), its runners as
+  // first_runner_uid + its index (0: as the session). Neither distributions nor systemd give the defaults' ranges out.
+  uint32_t first_uid = 60600, first_runner_uid = 80000;
+  std::string sandbox_mode = "auto";  // "auto", "required", "off": of namespaces and roots (backend/sandbox/launcher.h)
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
   // That libvirt's QEMU runs as: vfio.sock of one that has an owner and is attached to a domain is this user's. Empty:
@@ -66,6 +67,13 @@ struct Config {
   bool lab = false;                // the lab's vgpud: it has the lab's planning modes, and reads [lab]
   MakePlannerSource planners;      // null: production's
 };
+
+// Users of a virtual GPU's session and of its runners; 0: vgpud's own. EINVAL: another virtual GPU's session might have
+// that of the runners.
+struct VgpuUsers {
+  uint32_t session = 0, runners = 0;
+};
+Result<VgpuUsers> users_of(const Config& config, uint32_t index);
 
 // What a virtual GPU may have of the host's memory: its own bound, else the configured one, else 16 GiB beside the
 // memory that a software device keeps there, or that does not lie on a GPU.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,23 @@ int stop_sessions(const bandsaw::Config& config) {
 }
 
 // Sessions and runners inherit the library path that is left here.
+// In a container not every number is a user.
+bool is_user(uint32_t uid) {
+  std::ifstream map("/proc/self/uid_map");
+  for (uint64_t first, outside, count; map >> first >> outside >> count;) {
+    if (uid >= first && uid - first < count) return true;
+  }
+  return false;
+}
+
+void forget_unmapped_users(bandsaw::Config* config) {
+  if (::geteuid() != 0 || config->first_uid == 0 || config->first_runner_uid == 0) return;
+  if (is_user(config->first_runner_uid)) return;
+  bandsaw::log::warn("there is no user {} here: runners run as their session ('session.first_runner_uid')",
+                     config->first_runner_uid);
+  config->first_runner_uid = 0;
+}
+
 bandsaw::Status prepare_devices(bandsaw::Config* config) {
   if (const char* path = std::getenv("LD_LIBRARY_PATH")) {
     ::setenv("LD_LIBRARY_PATH", bandsaw::without_own_driver(path).c_str(), 1);
@@ -48,7 +66,9 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
     if (!gpus.ok()) return gpus.status();
     config->devices = std::move(gpus.value());
   }
-  const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
+  forget_unmapped_users(config);
+  const uint32_t first = config->first_uid != 0 && config->first_runner_uid != 0 ? config->first_runner_uid : config->first_uid;
+  const uid_t uid = ::geteuid() == 0 ? first : 0;
   return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
 }
 

@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "hypervisor/virtio": ["guest-driver/uapi", "memory/base"],
     "hypervisor/xen": ["guest-driver/uapi", "hypervisor/virtio", "memory/base"],
     "backend/control": ["memory/base", "vgpu-sched/engine.h"],
-    "backend/sandbox": ["memory/base"],
+    "backend/sandbox": ["backend/control/packet.h", "memory/base"],
     "backend/device": ["guest-driver/uapi", "memory/base", "memory/swap/book.h", "vgpu-sched/engine.h"],
     "backend/device/image": ["vgpu-sched/ptx"],
     "backend/device/cuda": ["backend/device", "backend/device/image", "guest-driver/uapi", "memory", "memory/base",

@@ -328,6 +328,17 @@ void print_device(const json& device) {
   line("  vgpus", std::to_string(get<uint64_t>(device, "/vgpus", 0)));
 }
 
+void print_sandbox(const json& status) {
+  const json sessions = get(status, "/sandbox/sessions", json());
+  line("sandbox", get<std::string>(status, "/sandbox/mode", "?") + (sessions.is_object() ? "" : "; no session runs"));
+  for (const auto& [whose, has, lacks] : {std::tuple{"  sessions", "/session", "/session_lacks"},
+                                          std::tuple{"  runners", "/runners", "/runners_lack"}}) {
+    if (!sessions.is_object()) break;
+    const auto without = get<std::string>(sessions, lacks, "");
+    line(whose, get<std::string>(sessions, has, "") + (without.empty() ? "" : "; without " + without));
+  }
+}
+
 }  // namespace
 
 void print_status(const json& status) {
@@ -340,6 +351,7 @@ void print_status(const json& status) {
   line("cgroups", cgroups.empty()
                       ? "none: " + get<std::string>(status, "/cgroups/error", "?")
                       : fmt::format("{} ({})", cgroups, get<std::string>(status, "/cgroups/controllers", "")));
+  print_sandbox(status);
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
   for (const json& device : get(status, "/devices", json::array())) print_device(device);
 }

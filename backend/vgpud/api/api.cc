@@ -103,6 +103,7 @@ json Api::status_state() const {
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
           {"cgroups", session_manager_->describe_cgroups()},
+          {"sandbox", session_manager_->describe_sandbox()},
           {"mps", devices.front()["mps"]},
           {"device", devices.front()},
           {"devices", devices}};

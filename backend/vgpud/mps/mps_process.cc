@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "backend/control/json_link.h"
+#include "backend/control/paths.h"
 #include "memory/base/log.h"
 
 extern "C" char** environ;
@@ -138,8 +139,6 @@ std::vector<pid_t> servers_of(const MpsProcess& process) {
 
 }  // namespace
 
-std::string mps_folder(const std::string& run) { return run + "/mps.d"; }  // no virtual GPU can have this name
-
 Result<std::string> find_mps_command(const std::string& command) {
   if (command.find('/') != std::string::npos) {
     if (::access(command.c_str(), X_OK) == 0) return command;
@@ -165,8 +164,7 @@ Result<MpsProcess> start_mps(const MpsConfig& config) {
   if (!key.ok()) return key.status();
   MpsProcess process;
   process.folder = mps_folder(config.run) + "/" + key.value();
-  // Who is to pass must know the key: nobody but vgpud may list.
-  Status status = make_daemon_folder(mps_folder(config.run), 0711);
+  Status status = make_daemon_folder(mps_folder(config.run), kMpsFolderMode);
   if (status.ok()) status = make_daemon_folder(process.folder, 0711);
   if (status.ok()) status = make_daemon_folder(process.pipe(), 0711);
   if (status.ok()) status = make_daemon_folder(process.folder + "/log", 0700);

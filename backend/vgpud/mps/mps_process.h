@@ -27,9 +27,6 @@ struct MpsProcess {
   std::string pipe() const { return folder + "/pipe"; }
 };
 
-// The folder of all of them.
-std::string mps_folder(const std::string& run);
-
 // ENOENT says where it was looked for.
 Result<std::string> find_mps_command(const std::string& command);
 // Makes a folder and starts a daemon there. It listens a moment later: see reach_mps().

@@ -66,6 +66,18 @@ nlohmann::json SessionManager::describe_cgroups() const {
           {"error", no_cgroups_}};
 }
 
+// All sessions of a host have the same; one that has lived on may have less.
+nlohmann::json SessionManager::describe_sandbox() const {
+  nlohmann::json state = {{"mode", config_.sandbox_mode}, {"sessions", nullptr}};
+  for (const auto& [name, supervisor] : supervisors_) {
+    nlohmann::json one = supervisor->sandbox();
+    if (one.is_null()) continue;
+    state["sessions"] = std::move(one);
+    break;
+  }
+  return state;
+}
+
 // Of GPUs that are known by now; one that was lost when vgpud started is not.
 void SessionManager::make_daemons() {
   for (const Gpu& gpu : gpus_.all()) {
@@ -279,7 +291,7 @@ void SessionManager::await_suspension(const std::string& name, const char* state
 
 nlohmann::json SessionManager::describe(const std::string& name) const {
   const auto found = supervisors_.find(name);
-  if (found == supervisors_.end()) return {{"state", "none"}, {"pid", 0}, {"restarts", 0}, {"host", nullptr}};
+  if (found == supervisors_.end()) return {{"state", "none"}, {"pid", 0}, {"restarts", 0}, {"host", nullptr}, {"sandbox", nullptr}};
   return found->second->describe();
 }
 

@@ -88,6 +88,8 @@ class SessionManager {
   void quiet(const std::string& name);
   // {"path": ..., "controllers": ..., "error": ...}: of the cgroups, or why there are none.
   nlohmann::json describe_cgroups() const;
+  // {"mode", "sessions": what one that runs says of its sandbox, or null}
+  nlohmann::json describe_sandbox() const;
   // {"state": ..., "pid": ..., "restarts": ..., "host": {...}}
   nlohmann::json describe(const std::string& name) const;
 

@@ -44,8 +44,8 @@ std::string group_text(const SocketAccess& access) { return access.group ? std::
 
 uint32_t soft_sms(const Gpu& gpu) { return gpu.device.kind == "soft" ? gpu.device.sms : 0; }
 
-std::vector<std::string> session_arguments(const Config& config, const VgpuSpec& spec, const Gpu& gpu) {
-  const uint32_t uid = config.first_uid && ::geteuid() == 0 ? config.first_uid + spec.index : 0;
+std::vector<std::string> session_arguments(const Config& config, const VgpuSpec& spec, const Gpu& gpu,
+                                           const VgpuUsers& users) {
   std::vector<std::string> result = {config.session_program,
                                      "--name",
                                      spec.name,
@@ -74,9 +74,13 @@ std::vector<std::string> session_arguments(const Config& config, const VgpuSpec&
                                      "--warm",
                                      std::to_string(config.warm_runners),
                                      "--uid",
-                                     std::to_string(uid),
+                                     std::to_string(users.session),
                                      "--gid",
-                                     std::to_string(uid),
+                                     std::to_string(users.session),
+                                     "--runner-uid",
+                                     std::to_string(users.runners),
+                                     "--sandbox",
+                                     config.sandbox_mode,
                                      "--limits",
                                      to_text(effective_limits(config.limits, spec.limits)),
                                      "--owner",

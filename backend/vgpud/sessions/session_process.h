@@ -18,7 +18,8 @@ namespace bandsaw {
 uint32_t soft_sms(const Gpu& gpu);
 
 // The program first. `gpu`: that of the spec.
-std::vector<std::string> session_arguments(const Config& config, const VgpuSpec& spec, const Gpu& gpu);
+std::vector<std::string> session_arguments(const Config& config, const VgpuSpec& spec, const Gpu& gpu,
+                                           const VgpuUsers& users);
 
 // Its standard error goes to `log`; it writes to `ready` once it can be reached. `cgroup`: the file through which it
 // joins one; empty: it joins none.

@@ -90,6 +90,8 @@ Status SessionSupervisor::spawn() {
     return Status::error(ENOTSUP,
                          "no session without a cgroup: 'cgroup.mode' is \"required\", and vgpud could make none");
   }
+  const auto users = users_of(config_, spec_.index);
+  if (!users.ok()) return users.status();
   UniqueFd entrance;
   if (cgroups_) {
     if (Status status = bound(); !status.ok()) return status;
@@ -103,7 +105,7 @@ Status SessionSupervisor::spawn() {
   if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   ready_.reset(ends[0]);
   const UniqueFd tells_ready(ends[1]);
-  const auto pid = start_session(session_arguments(config_, spec_, *gpu_), log.value(), tells_ready, entrance);
+  const auto pid = start_session(session_arguments(config_, spec_, *gpu_, users.value()), log.value(), tells_ready, entrance);
   if (!pid.ok()) return pid.status();
   log::info(about(spec_), "started a session (pid {})", pid.value());
   await_ready();
@@ -164,6 +166,7 @@ bool SessionSupervisor::connect() {
   ask(set_request(), [this](const Result<nlohmann::json>& reply) {
     if (!reply.ok()) return;
     notices_ = reply.value().value("notices", false);
+    sandbox_ = reply.value().value("sandbox", nlohmann::json());
     connect_gates();
     became({});
   });
@@ -362,6 +365,8 @@ void SessionSupervisor::request(const nlohmann::json& object, SessionManager::An
   ask(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
 }
 
+nlohmann::json SessionSupervisor::sandbox() const { return state_ == State::kRunning ? sandbox_ : nlohmann::json(); }
+
 nlohmann::json SessionSupervisor::describe() const {
   static constexpr const char* kNames[] = {"starting", "running", "restarting", "stopping", "gone"};
   nlohmann::json host;
@@ -370,7 +375,7 @@ nlohmann::json SessionSupervisor::describe() const {
             {"tasks", use->pids},    {"tasks_most", config_.cgroup.pids},
             {"cpu_us", use->cpu_us}, {"killed", use->oom_kills}};
   }
-  return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}, {"host", host}};
+  return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}, {"host", host}, {"sandbox", sandbox()}};
 }
 
 }  // namespace bandsaw

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "backend/control/event_ptr.h"
@@ -45,6 +46,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   // What it answered last had no programs.
   void quiet() { used_ = false; }
   nlohmann::json describe() const;
+  // What its sandbox has and lacks, as it says; null: it does not run, or is of an earlier version.
+  nlohmann::json sandbox() const;
 
  private:
   enum class State { kStarting, kRunning, kWaiting, kStopping, kGone };
@@ -89,6 +92,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   bool forget_ = false, pausing_ = false;
   bool notices_ = false;  // it says when something is new
   bool news_ = true, used_ = true;
+  nlohmann::json sandbox_;
   std::vector<SessionManager::Ready> waiting_;
   std::vector<std::function<void()>> when_gone_;
 };

@@ -1,19 +1,22 @@
 // The small parts: output, usage page, the link to the session.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include <functional>
 #include <thread>
 
 #include "backend/runner/service.h"
 #include "backend/runner/wire/output.h"
-#include "backend/sandbox/runner_sandbox.h"
+#include "backend/sandbox/system_calls.h"
 #include "tests/unit/runner/guest.h"
 
 namespace bandsaw::runner {
@@ -96,12 +99,31 @@ TEST(RunnerSandbox, AllowsThreadsAndNothingThatReachesOut) {
     if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || errno != EPERM) _exit(3);
     if (fork() >= 0 || errno != EPERM) _exit(4);
     if (kill(getppid(), 0) == 0) _exit(5);
-    char* const arguments[] = {nullptr};
-    if (execve("/bin/true", arguments, arguments) == 0 || errno != EPERM) _exit(6);
+    if (syscall(SYS_tgkill, getpid(), getpid(), 0) != 0) _exit(6);
+    if (syscall(SYS_tgkill, getppid(), getppid(), 0) == 0 || errno != EPERM) _exit(8);
+    if (prctl(PR_SET_DUMPABLE, 1) == 0 || errno != EINVAL) _exit(9);
+    if (prctl(PR_SET_NAME, "well") != 0) _exit(10);
     void* page = mmap(nullptr, kPage, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     _exit(page == MAP_FAILED ? 7 : 0);
   }
   expect_well(child);
+}
+
+TEST(RunnerSandbox, WhatNoRunnerDoesEndsIt) {
+  char* const nothing[] = {nullptr};
+  const std::function<long()> calls[] = {[&] { return execve("/bin/true", nothing, nothing); },
+                                         [] { return syscall(SYS_ptrace, 0, 0, nullptr, nullptr); },
+                                         [] { return syscall(SYS_unshare, CLONE_NEWUSER); },
+                                         [] { return syscall(SYS_setns, 0, 0); },
+                                         [] { return syscall(SYS_mount, nullptr, "/", nullptr, 0, nullptr); }};
+  for (const auto& call : calls) {
+    const pid_t child = fork();
+    if (child == 0) _exit(limit_system_calls(false).ok() ? static_cast<int>(call()) : 77);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no filters here";
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) << status;
+  }
 }
 
 TEST(RunnerSandbox, AClientOfMpsMayMakeUnixSocketsAndNoOthers) {
@@ -132,6 +154,11 @@ TEST(RunnerSandbox, ARunnerOnAGpuAsksXensGrantDeviceForNothing) {
     if (ioctl(STDOUT_FILENO, _IOC(_IOC_NONE, 'G', 0, 24), nullptr) == 0 || errno != EPERM) _exit(2);
     if (ioctl(-1, _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2a, 32), nullptr) == 0 || errno != EBADF) _exit(3);
     if (ioctl(-1, 0x30000001, nullptr) == 0 || errno != EBADF) _exit(4);
+    // What changes the GPU for all, carries another request, or reads other processes' memory.
+    for (const unsigned long request : {_IOWR('F', 0x4d, int), _IOWR('F', 0x39, int), _IOWR('F', 211, int), 62ul, 63ul,
+                                        200ul, 9ul, static_cast<unsigned long>(TIOCSTI)}) {
+      if (ioctl(-1, request, nullptr) == 0 || errno != EPERM) _exit(5);
+    }
     _exit(0);
   }
   expect_well(child);

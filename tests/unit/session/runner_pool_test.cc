@@ -9,6 +9,7 @@
 #include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
 #include "guest-driver/uapi/vgpu_control.h"
+#include "tests/unit/session/launchers.h"
 
 namespace bandsaw {
 namespace {
@@ -37,7 +38,7 @@ class RunnerPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<RunnerPool> make(const std::string& behaviour, unsigned warm) {
     auto pool = std::make_unique<RunnerPool>(
-        base.get(), RunnerProgram{FAKE_RUNNER, {}, {"BANDSAW_FAKE_RUNNER=" + behaviour}}, warm);
+        base.get(), RunnerProgram{.launcher = launcher.get(), .environment = {"BANDSAW_FAKE_RUNNER=" + behaviour}}, warm);
     pool->start();
     return pool;
   }
@@ -50,6 +51,7 @@ class RunnerPoolTest : public ::testing::Test {
     }
     return done();
   }
+  std::unique_ptr<Launcher> launcher = plain_launcher();
   BasePtr base{event_base_new()};
 };
 
@@ -155,7 +157,8 @@ TEST_F(RunnerPoolTest, CrashingRunnersAreNotRestartedInALoop) {
 }
 
 TEST_F(RunnerPoolTest, AMissingProgramIsSaid) {
-  RunnerPool pool(base.get(), RunnerProgram{"/nonexistent/runner", {}, {}}, 1);
+  const auto no_program = plain_launcher("/nonexistent/runner");
+  RunnerPool pool(base.get(), RunnerProgram{.launcher = no_program.get(), .environment = {}}, 1);
   pool.start();
   Status refused;
   pool.take([&](Result<Runner*> runner) { refused = runner.status(); });

@@ -10,6 +10,7 @@
 #include "backend/control/paths.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "tests/unit/session/fake_runner.h"
+#include "tests/unit/session/launchers.h"
 
 namespace bandsaw {
 namespace {
@@ -37,7 +38,8 @@ struct SegmentRunner : FakeRunner {
 struct SegmentSide {
   SegmentSide(event_base* base, const std::string& run, uint32_t index)
       : page(std::move(UsagePageOwner::open(64 * kMiB).value())),
-        maker(base, FAKE_RUNNER, -1),
+        launcher(plain_launcher()),
+        maker(base, launcher.get()),
         host(index, &page, &maker),
         service(index, &host),
         links(base, std::move(listen_for_peers(run, index).value()), {run, index, -1}, &exchange,
@@ -46,6 +48,7 @@ struct SegmentSide {
     service.connect(&links);
   }
   UsagePageOwner page;
+  std::unique_ptr<Launcher> launcher;
   SegmentMaker maker;
   SegmentHost host;
   SegmentService service;

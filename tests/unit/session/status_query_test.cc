@@ -1,4 +1,5 @@
 #include "backend/session/status_query.h"
+#include "tests/unit/session/launchers.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -169,8 +170,10 @@ class SensorReaderTest : public ::testing::Test {
     }
     return values;
   }
+  std::unique_ptr<Launcher> launcher = plain_launcher();
   BasePtr base{event_base_new()};
-  SensorReader reader{base.get(), FAKE_RUNNER, -1, {}};
+  const std::vector<std::string> environment{};
+  SensorReader reader{base.get(), launcher.get(), environment};
 };
 
 TEST_F(SensorReaderTest, ReadsWhatItsProcessSays) {

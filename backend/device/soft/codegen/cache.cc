@@ -4,11 +4,11 @@
 #include <link.h>
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Support/SHA256.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 
@@ -154,13 +154,15 @@ std::vector<char> cache_read(const std::string& directory, const std::string& ke
 
 void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object,
                  uint64_t quota) {
-  static std::atomic<uint32_t> counter{0};
   ::mkdir(directory.c_str(), 0700);
   const uint64_t bytes = object.size() + sizeof kMagic + kHashBytes;
   if (bytes > quota) return;
   make_room(directory, quota - bytes);
   std::string path = directory + "/" + key + ".o";
-  std::string temporary = path + "." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  // By chance, because runners may all have the same process number.
+  uint64_t chance = 0;
+  if (::getrandom(&chance, sizeof chance, 0) != sizeof chance) return;
+  const std::string temporary = path + "." + llvm::utohexstr(chance);
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.get() < 0) return;
   auto hash = hash_of(object);

@@ -1,0 +1,153 @@
+#include "backend/sandbox/launched_child.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "backend/sandbox/capabilities.h"
+#include "backend/sandbox/device_files.h"
+#include "backend/sandbox/landlock.h"
+#include "backend/sandbox/root.h"
+#include "backend/sandbox/system_calls.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kSmallScratch = 1 << 20;
+constexpr unsigned long kQuiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+Status show_gpu(const ChildPlan& plan) {
+  const std::string devices = std::string(kAsideFolder) + "/dev";
+  for (const std::string& name : files_of_gpu(plan.gpu, devices)) {
+    const std::string place = "/dev/" + name;
+    if (::access(place.c_str(), F_OK) != 0) continue;  // it came after the root was made
+    if (Status status = bind(devices + "/" + name, place); !status.ok()) return status;
+  }
+  return {};
+}
+
+// The daemon's sockets and no other daemon's; its memory is in the host's /dev/shm.
+Status show_mps(const ChildPlan& plan) {
+  const fs::path pipe = plan.mps, folder = pipe.parent_path();
+  if (plan.config.mps.empty() || folder.parent_path() != plan.config.mps || pipe.filename() != "pipe") {
+    return Status::error(EINVAL, "'{}' is no folder of an MPS daemon", plan.mps);
+  }
+  const std::string aside = fmt::format("{}/mps/{}/pipe", kAsideFolder, folder.filename().string());
+  Status status = mount_scratch(plan.config.mps, kQuiet, kSmallScratch, 0755);
+  if (!status.ok()) return status;
+  std::error_code error;
+  fs::create_directories(pipe, error);
+  if (error) return Status::error(error.value(), "cannot make {}: {}", plan.mps, error.message());
+  status = bind(aside, plan.mps);
+  return status.ok() ? bind(std::string(kAsideFolder) + "/shm", "/dev/shm") : status;
+}
+
+Status finish_root(const ChildPlan& plan) {
+  if (!plan.root) return {};
+  Status status;
+  if (plan.own_numbers) status = mount_proc(plan.config.gpu);
+  // The software device needs none.
+  if (!status.ok() && !plan.config.gpu) status = mount_scratch("/proc", MS_RDONLY | kQuiet, kSmallScratch, 0555);
+  if (status.ok() && plan.config.gpu) status = show_gpu(plan);
+  if (status.ok() && !plan.mps.empty()) status = show_mps(plan);
+  if (!status.ok()) return status;
+  return mount_scratch(kAsideFolder, MS_RDONLY | kQuiet, kSmallScratch, 0);
+}
+
+Status close_file_system(const ChildPlan& plan) {
+  LandlockPaths paths;
+  if (plan.root) {
+    paths.read = {"/"};
+  } else {
+    for (const RootEntry& entry : program_entries(plan.config.program, plan.environment)) paths.read.push_back(entry.path);
+    if (plan.config.gpu) paths.read.emplace_back("/sys");
+  }
+  paths.use = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
+  // Without PID numbers of its own it sees all processes there, as every user of the host does.
+  paths.use.emplace_back(plan.own_numbers || plan.config.gpu ? "/proc" : "/proc/self");
+  if (plan.config.gpu) {
+    for (const std::string& name : files_of_gpu(plan.gpu)) paths.use.push_back("/dev/" + name);
+    paths.write = {"/tmp", "/dev/shm"};
+  }
+  if (!plan.mps.empty()) paths.write.push_back(plan.mps);
+  if (!plan.config.state.empty()) paths.write.push_back(plan.config.state);
+  return enter_landlock(paths).status();
+}
+
+Status become_user(uid_t uid) {
+  if (uid == 0) return {};
+  if (::setgroups(0, nullptr) < 0 || ::setresgid(uid, uid, uid) < 0 || ::setresuid(uid, uid, uid) < 0) {
+    return Status::system("cannot become user {}", uid);
+  }
+  return {};
+}
+
+Status give_up(const ChildPlan& plan) {
+  Status status = finish_root(plan);
+  if (status.ok()) empty_bounding_set();
+  if (status.ok()) status = become_user(plan.config.runner_uid);
+  if (status.ok()) status = drop_capabilities();
+  if (status.ok() && plan.config.mode != SandboxMode::kOff) status = close_file_system(plan);
+  if (status.ok()) status = refuse_system_calls(true);
+  return status;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void set_descriptors(int given, int number) {
+  const int null = ::open("/dev/null", O_RDONLY);
+  if (null >= 0) ::dup2(null, STDIN_FILENO);
+  if (::dup2(given, number) < 0) ::_exit(kNoSandboxExit);
+  if (given == number) ::fcntl(number, F_SETFD, 0);
+  ::close_range(static_cast<unsigned>(std::max(number, STDERR_FILENO)) + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+}
+
+}  // namespace
+
+void try_child(const ChildPlan& plan) {
+  const Status status = give_up(plan);
+  if (!status.ok()) log::info("{}", status.message());
+  ::_exit(std::min(status.code(), 254));
+}
+
+void become_runner(const ChildPlan& plan, int given, int number) {
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  set_descriptors(given, number);
+  // A GPU's driver gives memory the addresses at which it finds room in this process. With the old layout they lie far
+  // from where programs have their own memory, so that the guest can tell one from the other.
+  ::personality(ADDR_COMPAT_LAYOUT);
+  const rlimit none_left{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none_left);  // a core would hold the guest's data
+  if (const Status status = give_up(plan); !status.ok()) {
+    log::error("a runner's sandbox: {}", status.message());
+    ::_exit(kNoSandboxExit);
+  }
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the change of users, which ends it
+  const auto arguments = pointers(plan.arguments), environment = pointers(plan.environment);
+  ::execve(plan.config.program.c_str(), arguments.data(), environment.data());
+  if (plan.program >= 0) ::execveat(plan.program, "", arguments.data(), environment.data(), AT_EMPTY_PATH);
+  ::_exit(kNoProgramExit);
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,17 @@
+// Which system calls a process may make: filters (seccomp) that are made of the policies in policies/.
+#pragma once
+
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+// What a session never does ends it (`never` in its policy). With `forgiving` it fails with EPERM, for runners whose
+// driver library starts up. Holds for all threads, and for what they start.
+Status refuse_system_calls(bool forgiving = false);
+
+// Allows only the system calls that a warm runner needs. For all threads; call once the device is there. `for_gpu`: what
+// NVIDIA's driver needs too. `mps_client`: it speaks with an MPS daemon over Unix sockets, anew for each context; no
+// other kind of socket can be made.
+Status limit_system_calls(bool for_gpu, bool mps_client = false);
+
+}  // namespace bandsaw
