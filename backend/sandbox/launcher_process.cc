@@ -40,6 +40,10 @@ constexpr size_t kFixedTexts = 3;
 class LauncherProcess {
  public:
   explicit LauncherProcess(LauncherConfig config) : config_(std::move(config)) {
+    // By its own name: what a link points to may lie elsewhere, and is not in the root by itself.
+    std::error_code error;
+    const fs::path whole = fs::canonical(config_.program, error);
+    if (!error) config_.program = whole;
     program_.reset(::open(config_.program.c_str(), O_PATH | O_CLOEXEC));
     if (config_.session_uid == 0) config_.runner_uid = 0;
     if (config_.runner_uid == 0) config_.runner_uid = config_.session_uid;

@@ -50,7 +50,7 @@ def _two(device, flag):
     runner.write_text(FAILING_RUNNER.format(flag=flag, runner=host.built("backend/runner/bandsaw-runner")))
     runner.chmod(0o755)
     daemon = Daemon("soft", "band+", name="devices-test", devices=DEVICES,
-                    tables={"session": {"runner": str(runner)}})
+                    tables={"session": {"runner": str(runner)}, "sandbox": {"mode": "off"}})  # a script needs a shell
     try:
         for name, on in (("first", "soft:0"), ("second", "soft:1")):
             daemon.create(name, 100, "--gpu", on, memory="512M")

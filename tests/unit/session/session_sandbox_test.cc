@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -35,6 +36,7 @@ TEST(SessionSandbox, WhatSessionsNeverDoIsRefused) {
   for (const bool forgiving : {false, true}) {
     const int never = forgiving ? EPERM : 255;
     EXPECT_EQ(in_session([] { return ::unshare(CLONE_NEWUSER); }, forgiving), never);
+    EXPECT_EQ(in_session([] { return ::syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, nullptr); }, forgiving), never);
     EXPECT_EQ(in_session([] { return ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr); }, forgiving), never);
     EXPECT_EQ(in_session([] { return ::syscall(SYS_process_vm_readv, ::getppid(), nullptr, 0, nullptr, 0, 0); }, forgiving),
               never);

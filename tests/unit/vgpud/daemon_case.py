@@ -95,6 +95,10 @@ class DaemonCase:
         assert until(lambda: self.ctl("status").returncode == 0), self.log_text()
 
     def spawn(self):
+        config = self.config.read_text()
+        if not (self.libexec / "bandsaw-runner").is_symlink() and "[sandbox]" not in config:
+            # A script needs a shell, which is in no runner's root.
+            self.config.write_text(config + '\n[sandbox]\nmode = "off"\n')
         return subprocess.Popen([VGPUD, "--config", self.config], env=self.environment, stderr=self.log)
 
     def log_text(self):

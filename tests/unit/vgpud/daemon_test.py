@@ -366,7 +366,7 @@ class TestDaemon(DaemonCase):
         self.replace("bandsaw-runner", f"""#!/bin/sh
 if [ "$1" = --probe ]; then echo '{{"name":"Test GPU","uuid":"GPU-1","memory":{4 << 30},"driver":"13000"}}'; exit; fi
 if [ "$1" = --watch-gpu ]; then exit 1; fi
-env > "$BANDSAW_CACHE/new.$$" && mv "$BANDSAW_CACHE/new.$$" "$BANDSAW_CACHE/environment"
+mkdir -p "$BANDSAW_CACHE"; env > "$BANDSAW_CACHE/new.$$" && mv "$BANDSAW_CACHE/new.$$" "$BANDSAW_CACHE/environment"
 exec {RUNNER}
 """)
         self.config.write_text('[device]\nname = "cuda"\nindex = 1\n')

@@ -37,7 +37,7 @@ def make_runner(folder: pathlib.Path, runner: pathlib.Path) -> pathlib.Path:
 
 def configuration(script: pathlib.Path, mps: str, warm: int = 1) -> str:
     return (f'[device]\nname = "cuda"\nindex = 0\n[session]\nrunner = "{script}"\nwarm_runners = {warm}\n'
-            f'[mps]\ncommand = "{mps}"\n')
+            f'[mps]\ncommand = "{mps}"\n[sandbox]\nmode = "off"\n')  # a script needs a shell
 
 
 def environment_of(folder: pathlib.Path, pid: int) -> dict[str, str]:
