@@ -130,6 +130,17 @@ Status take_host_memory(const nlohmann::json& value, uint64_t* out) {
   return {};
 }
 
+Status take_group(const nlohmann::json& value, std::string* out) {
+  std::string text;
+  if (Status status = take_text(value, "group", &text); !status.ok()) return status;
+  if (!text.empty() && (text == kNoGroup || !valid_name(text))) {
+    return Status::error(EINVAL, "'{}' is no name of a group: {}; '{}' is for who has none", text.substr(0, 80), kNameRule,
+                         kNoGroup);
+  }
+  *out = std::move(text);
+  return {};
+}
+
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
   if (key == "resident") return take_number(value, key, uint64_t{1} << 56, &spec->resident);
@@ -141,6 +152,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "latency_us") return take_latency(value, &spec->latency_us);
   if (key == "kernel_deadline_ms") return take_small(value, key, kKernelDeadlineMax, &spec->kernel_deadline_ms);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
+  if (key == "group") return take_group(value, &spec->group);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
   if (key == "host_memory") return take_host_memory(value, &spec->host_memory);
   if (key == "limits") return take_limits(value, &spec->limits);
@@ -157,8 +169,8 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   return Status::error(EINVAL, "'{}' is not a field that can be set", key.substr(0, 64));
 }
 
-constexpr std::array<const char*, 9> kShareNames = {"memory",   "compute",    "copy",    "cap", "reserve",
-                                                    "priority", "latency_us", "sharing", "sms"};
+constexpr std::array<const char*, 10> kShareNames = {"memory",   "compute",    "copy",    "cap",   "reserve",
+                                                     "priority", "latency_us", "sharing", "group", "sms"};
 
 // The shortest text that parse_size() reads back as these bytes.
 std::string exact_size(uint64_t bytes) {
@@ -187,6 +199,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"latency_us", spec.latency_us},
           {"kernel_deadline_ms", spec.kernel_deadline_ms},
           {"sharing", to_text(spec.sharing)},
+          {"group", spec.group},
           {"sms", spec.sms},
           {"owner", spec.owner},
           {"host_memory", spec.host_memory},
@@ -213,6 +226,7 @@ ShareTexts share_texts(const nlohmann::json& spec) {
   ShareTexts texts;
   for (const char* name : kShareNames) {
     if (!spec.contains(name)) continue;
+    if (std::string_view(name) == "group" && spec[name] == "") continue;
     const bool memory = std::string_view(name) == "memory";
     const auto text = [&value = spec[name]] { return value.is_string() ? value.get<std::string>() : json_text(value); };
     texts.emplace_back(name, memory ? exact_size(spec[name].get<uint64_t>()) : text());
@@ -238,6 +252,10 @@ Result<nlohmann::json> read_share_texts(const ShareTexts& texts) {
       const auto sharing = parse_sharing(text);
       if (!sharing.ok()) return sharing.status();
       shares[name] = to_text(sharing.value());
+      continue;
+    }
+    if (name == "group") {
+      shares[name] = text == kNoGroup ? "" : text;
       continue;
     }
     int64_t number = 0;

@@ -27,7 +27,8 @@ struct VgpuSpec {
   uint32_t latency_us = 0;          // short work of it waits for others at most so long, in microseconds; 0: no bound
   uint32_t kernel_deadline_ms = 0;  // GPU time after which a program whose kernel still runs is ended; 0: never
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
-  uint32_t sms = 0;                        // SMs of its own, for an MPS one; 0: none
+  std::string group;  // of an MPS one: who shares an MPS daemon and its faults with it; empty: nobody
+  uint32_t sms = 0;   // SMs of its own, for an MPS one; 0: none
   uint64_t host_memory = 0;  // bytes of host memory that its session and programs\' runners may have; 0: as configured
   std::string owner;         // USER or @GROUP whose programs may use it; empty: whoever opens a socket
   OwnLimits limits{};        // how much its programs may hold, where that is not as the configuration says
@@ -39,6 +40,10 @@ struct VgpuSpec {
   uint64_t suspended_bytes = 0;
   uint32_t index = 0;  // number of the virtual GPU on this host, never shared by two: gives its user id
 };
+
+// In the registry of an earlier version, all MPS virtual GPUs of a GPU were one group; they stay together.
+inline constexpr const char* kGroupOfEarlier = "mps";
+inline constexpr const char* kNoGroup = "alone";  // as people say that nobody shares the daemon; no group has this name
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
 inline constexpr uint64_t kHostMemoryMin = uint64_t{256} << 20;
@@ -90,7 +95,7 @@ nlohmann::json to_json(const VgpuSpec& spec);
 Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec);
 
 // Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,
-// priority, latency_us, {"sharing", "mps"}, sms.
+// priority, latency_us, {"sharing", "mps"}, group, sms.
 using ShareTexts = std::vector<std::pair<std::string, std::string>>;
 // Of a spec's JSON, or a part of it.
 ShareTexts share_texts(const nlohmann::json& spec);

@@ -67,6 +67,11 @@ Status Registry::load() {
     spec.device.clear();
     Status status = from_json(entry, true, &spec);
     if (!status.ok()) return Status::error(EINVAL, "{}: {}", path(), status.message());
+    if (spec.sharing == Sharing::kMps && !entry.contains("group")) {
+      spec.group = kGroupOfEarlier;
+      log::warn("virtual GPU '{}' is mps since before there were groups, and is in the group '{}' with all others of that time",
+                spec.name, spec.group);
+    }
     if (status = check_stored(spec, content_.specs, path()); !status.ok()) return status;
     content_.specs.push_back(std::move(spec));
   }

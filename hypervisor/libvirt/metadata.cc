@@ -8,8 +8,8 @@ namespace bandsaw::libvirt {
 namespace xml {
 namespace {
 
-constexpr std::array<const char*, 9> kShareNames = {"memory",   "compute",    "copy",    "cap", "reserve",
-                                                    "priority", "latency_us", "sharing", "sms"};
+constexpr std::array<const char*, 10> kShareNames = {"memory",   "compute",    "copy",    "cap",   "reserve",
+                                                     "priority", "latency_us", "sharing", "group", "sms"};
 
 bool is_ours(const xmlNode* node) {
   return node->type == XML_ELEMENT_NODE && node->ns && xmlStrEqual(node->ns->href, x(kMetadataNamespace));

@@ -56,6 +56,7 @@ Result<json> shares(const Options& options) {
   if (options.latency_us) body["latency_us"] = *options.latency_us;
   if (options.kernel_deadline_ms) body["kernel_deadline_ms"] = *options.kernel_deadline_ms;
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
+  if (options.group) body["group"] = *options.group == kNoGroup ? "" : *options.group;
   if (options.sms) body["sms"] = *options.sms;
   for (const std::string& limit : options.limits) {
     const size_t equals = std::min(limit.find('='), limit.size());

@@ -17,6 +17,7 @@ struct Options {
   std::vector<std::string> limits;            // NAME=NUMBER or NAME=default
   std::optional<std::string> owner;           // empty: anybody
   std::string sharing;                        // empty: as it is
+  std::optional<std::string> group;           // kNoGroup: in none
   std::string policy, queues, planning_mode;  // of all devices; empty: as they are
   bool force = false;
   std::vector<std::string> columns;  // of list; empty: all

@@ -79,6 +79,7 @@ std::vector<Offer> values(const Options& options, const std::string& of) {
   if (of == "DOMAIN") return named(bandsaw::ctl::domain_names(options));
   if (of == "SHELL") return named({"bash", "zsh", "fish"});
   if (of == "--sharing") return named({"time-sliced", "mps"});
+  if (of == "--group") return named(bandsaw::ctl::group_names(options));
   if (of == "--policy") return named({"band+", "band", "credit", "fifo"});
   if (of == "--queues") return named({"mrq", "sdq"});
   if (of == "--planning") return named(bandsaw::planning_mode_names());

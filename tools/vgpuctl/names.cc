@@ -1,7 +1,9 @@
 #include "tools/vgpuctl/names.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "backend/control/vgpu_spec.h"
 #include "tools/vgpuctl/daemon_call.h"
 #ifdef BANDSAW_WITH_LIBVIRT
 #include "hypervisor/libvirt/domain.h"
@@ -25,6 +27,15 @@ std::vector<std::string> names_in(const Options& options, const std::string& tar
 }  // namespace
 
 std::vector<std::string> vgpu_names(const Options& options) { return names_in(options, "/v1/vgpus", "", "name"); }
+
+std::vector<std::string> group_names(const Options& options) {
+  std::vector<std::string> names = names_in(options, "/v1/vgpus", "", "group");
+  std::erase(names, "");
+  names.emplace_back(kNoGroup);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
 
 std::vector<std::string> segment_names(const Options& options) { return names_in(options, "/v1/segments", "", "name"); }
 

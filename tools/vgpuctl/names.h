@@ -9,6 +9,7 @@
 namespace bandsaw::ctl {
 
 std::vector<std::string> vgpu_names(const Options& options);
+std::vector<std::string> group_names(const Options& options);  // of MPS; "alone" too
 std::vector<std::string> segment_names(const Options& options);
 std::vector<std::string> device_names(const Options& options);
 std::vector<std::string> domain_names(const Options& options);  // of libvirt

@@ -188,6 +188,12 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   for (const std::string& text : table_lines(rows)) fmt::print("{}\n", text);
 }
 
+std::string group_text(const json& view) {
+  if (get<std::string>(view, "/sharing", "time-sliced") != "mps") return "";
+  const auto group = get<std::string>(view, "/group", "");
+  return group.empty() ? " (alone)" : fmt::format(" (group {})", group);
+}
+
 std::string shares_line(const json& view) {
   std::string text = fmt::format("{} of memory, compute {} %, copy {} %", size(get<int64_t>(view, "/memory", 0)),
                                  get<uint64_t>(view, "/compute", 0), get<uint64_t>(view, "/copy", 0));
@@ -198,7 +204,7 @@ std::string shares_line(const json& view) {
   if (const auto deadline = get<uint64_t>(view, "/kernel_deadline_ms", 0))
     text += fmt::format(", kernels end within {} ms", deadline);
   if (const auto sharing = get<std::string>(view, "/sharing", "time-sliced"); sharing != "time-sliced")
-    text += ", " + sharing;
+    text += ", " + sharing + group_text(view);
   if (const auto owner = get<std::string>(view, "/owner", ""); !owner.empty()) text += ", for " + owner;
   if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
   return text;
@@ -227,7 +233,7 @@ bool name_less(const json& a, const json& b) {
 std::vector<std::vector<std::string>> list_rows(json views) {
   std::sort(views.begin(), views.end(), name_less);
   std::vector<std::vector<std::string>> rows = {{"NAME", "DEVICE", "MEMORY", "USED", "RESIDENT", "COMPUTE", "COPY",
-                                                 "CAP", "RESERVE", "PRIORITY", "SHARING", "DOMAIN", "STATE",
+                                                 "CAP", "RESERVE", "PRIORITY", "SHARING", "GROUP", "DOMAIN", "STATE",
                                                  "PROCESSES"}};
   for (const json& view : views) {
     rows.push_back({get<std::string>(view, "/name", "?"), get<std::string>(view, "/device", "?"),
@@ -237,6 +243,7 @@ std::vector<std::vector<std::string>> list_rows(json views) {
                     cap_text(view), percent(get<uint64_t>(view, "/reserve", 0)),
                     std::to_string(get<int64_t>(view, "/priority", 0)),
                     get<std::string>(view, "/sharing", "time-sliced"),
+                    get<std::string>(view, "/group", "").empty() ? "-" : get<std::string>(view, "/group", ""),
                     get<std::string>(view, "/domain", "").empty() ? "-" : get<std::string>(view, "/domain", ""),
                     usage_state(view), std::to_string(get(view, "/live/processes", json::array()).size())});
   }
@@ -274,7 +281,7 @@ void print_vgpu(const json& view) {
   line("latency", latency_line(view));
   if (const auto deadline = get<uint64_t>(view, "/kernel_deadline_ms", 0))
     line("kernels", fmt::format("a program is ended when one has run for {} ms", deadline));
-  line("sharing", get<std::string>(view, "/sharing", "time-sliced"));
+  line("sharing", get<std::string>(view, "/sharing", "time-sliced") + group_text(view));
   line("SMs", sms_line(view));
   const auto owner = get<std::string>(view, "/owner", "");
   line("owner", owner.empty() ? "- (whoever may open its sockets)" : owner);

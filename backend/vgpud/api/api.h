@@ -68,6 +68,7 @@ class Api {
   // Shares are enforced.
   bool scheduled() const { return gpus_->first().arbiter->options().scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
+  std::string group_note(const VgpuSpec& spec) const;
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
   // After the change is in force.
   std::vector<std::string> latency_notes(const VgpuSpec& before, const VgpuSpec& now) const;

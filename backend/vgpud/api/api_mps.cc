@@ -36,6 +36,23 @@ Status Api::set_planning_mode(PlanningMode mode) {
   return {};
 }
 
+// What whoever asks for it should know.
+std::string Api::group_note(const VgpuSpec& spec) const {
+  std::vector<std::string> others;
+  for (const VgpuSpec& other : registry_->all()) {
+    const bool shares = other.device == spec.device && other.sharing == Sharing::kMps && other.name != spec.name;
+    if (shares) others.push_back("'" + other.name + "'");
+  }
+  const std::string who = spec.group.empty() ? "alone: no other virtual GPU uses its MPS daemon"
+                                             : fmt::format("in group '{}', with {}", spec.group,
+                                                           others.empty() ? "nobody else yet" : fmt::format("{}", fmt::join(others, ", ")));
+  const std::string what =
+      spec.group.empty() ? ""
+                         : ". They share a server: a fault on the GPU in one ends the programs of all of them, a block's "
+                           "uninitialised shared memory has what a block of another left there, and caches are common";
+  return fmt::format("mps: '{}' is {}{}", spec.name, who, what);
+}
+
 std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) const {
   std::vector<std::string> notes;
   if (!made) {
@@ -51,10 +68,7 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
                     spec.device));
     return notes;
   }
-  if (made) {
-    notes.emplace_back(
-        "mps: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them on its GPU");
-  }
+  notes.push_back(group_note(spec));
   if (const std::string error = session_manager_->mps_error(spec.device); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }

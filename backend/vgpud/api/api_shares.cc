@@ -214,6 +214,7 @@ void Api::commit_change(json body, const std::string& name, const MemoryUse& use
   const DeviceCapacity missing{.name = before.device, .memory = UINT64_MAX};
   const DeviceCapacity& capacity = gpu ? gpu->device : missing;
   Status status = from_json(body, false, &changed);
+  if (changed.sharing != Sharing::kMps && !body.contains("group")) changed.group.clear();
   if (status.ok()) status = check_shares(changed, registry_->all(), capacity);
   if (status.ok() && changed.owner != before.owner) status = check_owner(changed);
   if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used.all);
@@ -240,7 +241,7 @@ void Api::commit_change(json body, const std::string& name, const MemoryUse& use
   if (gpu) tell_arbiter(*gpu, changed, registry_->all());
   session_manager_->update(changed);
   std::vector<std::string> notes;
-  if (body.contains("sharing")) notes = sharing_notes(changed, false);
+  if (body.contains("sharing") || body.contains("group")) notes = sharing_notes(changed, false);
   if (changed.owner != before.owner) {
     notes.push_back(fmt::format(
         "'{}' is {} for programs that start from now on; those that run go on", name,

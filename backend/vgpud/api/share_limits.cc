@@ -68,6 +68,28 @@ Status check_latency(const VgpuSpec& spec) {
                        spec.latency_us, to_text(spec.sharing), least);
 }
 
+// One MPS daemon a GPU, and who shares it shares its faults: those of one group, and of a GPU's memory nobody else. The
+// software device has no daemon.
+Status check_group(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
+  if (spec.sharing != Sharing::kMps) {
+    if (spec.group.empty()) return {};
+    return Status::error(EINVAL, "a group is for virtual GPUs that are mps: give --sharing mps with --group {}", spec.group);
+  }
+  if (!spec.device.starts_with("cuda")) return {};
+  for (const VgpuSpec& other : others) {
+    const bool shares = other.name != spec.name && other.device == spec.device && other.sharing == Sharing::kMps;
+    if (!shares || (!spec.group.empty() && spec.group == other.group)) continue;
+    const auto text = [](const std::string& group) { return group.empty() ? std::string("alone") : "in group '" + group + "'"; };
+    return Status::error(
+        EEXIST,
+        "'{}' would be {} on device '{}', where '{}' is mps {}: a GPU has one group at a time. Put both into one "
+        "(`--group NAME`: they then share faults and what MPS leaves in memory), choose another GPU, or leave it "
+        "time-sliced",
+        spec.name, text(spec.group), spec.device, other.name, text(other.group));
+  }
+  return {};
+}
+
 // The largest share first, so that who has little keeps it.
 bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
   uint32_t sum = 0;
@@ -93,6 +115,7 @@ Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, cons
   if (Status status = check_resident(spec); !status.ok()) return status;
   if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
   if (Status status = check_latency(spec); !status.ok()) return status;
+  if (Status status = check_group(spec, others); !status.ok()) return status;
   uint64_t memory = 0;
   for (const VgpuSpec& other : others) {
     if (other.name != spec.name && other.device == spec.device) memory += held_memory(other);

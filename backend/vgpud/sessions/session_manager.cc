@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "backend/control/mps_priority.h"
 #include "backend/vgpud/arbiter/partitions.h"
@@ -164,13 +165,29 @@ void SessionManager::tell_all(const std::string& device) {
 }
 
 void SessionManager::review() {
-  for (const auto& [device, daemon] : mps_) {
-    const bool usable = gpus_.find(device)->device.lost.empty();
-    daemon->want(usable && std::any_of(supervisors_.begin(), supervisors_.end(), [&device](const auto& entry) {
-                   const VgpuSpec& spec = entry.second->spec();
-                   return spec.device == device && spec.sharing == Sharing::kMps;
-                 }));
+  for (const auto& [device, daemon] : mps_) review(device);
+}
+
+void SessionManager::review(const std::string& device) {
+  MpsDaemon* const daemon = mps_of(device);
+  if (!daemon) return;
+  std::set<std::string> clients;
+  const bool usable = gpus_.find(device)->device.lost.empty();
+  for (const auto& [name, supervisor] : supervisors_) {
+    const VgpuSpec& spec = supervisor->spec();
+    if (usable && spec.device == device && spec.sharing == Sharing::kMps) clients.insert(name);
   }
+  // Who has left the group may have programs there yet: the others go on with a daemon that it does not know.
+  std::set<std::string>& served = served_[device];
+  const bool left = std::any_of(served.begin(), served.end(), [&](const std::string& name) {
+    return !clients.contains(name) && supervisors_.contains(name);
+  });
+  if (left) {
+    daemon->want(false);
+    served.clear();
+  }
+  served.insert(clients.begin(), clients.end());
+  daemon->want(!clients.empty());
 }
 
 void SessionManager::set_planning_mode(PlanningMode mode) {
@@ -193,8 +210,7 @@ void SessionManager::add(const VgpuSpec& spec, Ready ready) {
       base_, config_, spec, *gpus_.of(spec), cgroups_.get(),
       [this](const VgpuSpec& now) { return sharing_config(now); }, [this] { look_soon(); });
   supervisors_[spec.name] = supervisor;
-  const bool usable = gpus_.of(spec)->device.lost.empty();
-  if (MpsDaemon* daemon = mps_of(spec.device); daemon && usable && spec.sharing == Sharing::kMps) daemon->want(true);
+  if (spec.sharing == Sharing::kMps) review(spec.device);  // the others' may not all be there yet
   if (takes_from_others(spec)) tell_all(spec.device);
   supervisor->start(std::move(ready));
 }

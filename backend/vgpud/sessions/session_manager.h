@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 
 #include "backend/control/event_ptr.h"
@@ -61,6 +62,7 @@ class SessionManager {
   // Which MPS daemons are wanted, now that all virtual GPUs are known. add() and update() see to it that there is one
   // where it is needed.
   void review();
+  void review(const std::string& device);
   // How kernels of the MPS virtual GPUs are planned; sessions hand it to runners that start from now on.
   void set_planning_mode(PlanningMode mode);
   // {"daemon": what MpsDaemon::describe() says, or null for a device without contexts}
@@ -115,6 +117,8 @@ class SessionManager {
   EventPtr health_timer_;
   unsigned health_ticks_ = 0;
   std::map<std::string, std::unique_ptr<MpsDaemon>> mps_;  // by the device's name
+  // Virtual GPUs that may have programs at a device's running daemon.
+  std::map<std::string, std::set<std::string>> served_;
   std::map<std::string, std::shared_ptr<SessionSupervisor>> supervisors_;
 };
 
