@@ -44,7 +44,9 @@ class StandIn(Daemon):
         return (self.run.parent / "vgpud.log").read_text(errors="replace")[-3000:]
 
     def make(self, name: str, sharing: str) -> str:
-        return host.vgpuctl("create", name, "--memory", "192M", "--sharing", sharing, variables=self.variables).stdout
+        group = ("--group", "ml") if sharing == "mps" else ()
+        return host.vgpuctl("create", name, "--memory", "192M", "--sharing", sharing, *group,
+                            variables=self.variables).stdout
 
     def view(self, name: str) -> dict:
         return self.control.need("GET", f"/v1/vgpus/{name}")

@@ -47,6 +47,7 @@ class Gpu(Daemon):
         for name, sharing in ((TIME_SLICED, "time-sliced"), (TIME_SLICED_TOO, "time-sliced"),
                               (ONE, "mps"), (TWO, "mps")):
             host.vgpuctl("create", name, "--memory", "6G", "--compute", "20", "--copy", "20", "--sharing", sharing,
+                         *(("--group", "ml") if sharing == "mps" else ()),
                          variables=self.variables)
 
     def __enter__(self):

@@ -166,6 +166,8 @@ class Daemon:
 
     def create(self, name: str, share: int, *words: str, memory: str = "") -> None:
         memory = memory or ("192M" if self.device == "soft" else "4G")
+        if "mps" in words and "--group" not in words:
+            words = (*words, "--group", "lab")  # all that one makes trust each other
         host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share), *words,
                      variables=self.variables)
 

@@ -52,6 +52,8 @@ TEST(SpecJson, SurvivesTheWayThere) {
   before.priority = -7;
   before.latency_us = 250;
   before.kernel_deadline_ms = 5000;
+  before.sharing = Sharing::kMps;
+  before.group = "ml";
   before.domain = "dom";
   before.index = 7;
   ASSERT_TRUE(from_json(to_json(before), true, &after).ok());
@@ -88,6 +90,9 @@ TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
                            R"({"latency_us":"none"})",
                            R"({"kernel_deadline_ms":86400001})",
                            R"({"kernel_deadline_ms":-1})",
+                           R"({"group":"M L"})",
+                           R"({"group":"alone"})",
+                           R"({"group":7})",
                            R"({"colour":1})",
                            R"({"index":3})",
                            R"({"name":"x"})"}) {

@@ -69,6 +69,7 @@ class TestCompletion(DaemonCase):
         assert self.words("attach", "web0", "") == {"test"}, "libvirt's domain"
         assert self.words("set", "web0", "--com") == {"--compute"}
         assert self.words("set", "web0", "--sharing", "t") == {"time-sliced"}
+        assert self.words("set", "web0", "--group", "") == {"alone"}
         assert self.words("set", "--sharing", "mps", "d") == {"db0"}
         assert self.words("create", "x", "--gpu", "") == {"soft"}
         assert self.words("scheduler", "") == {"set", "show"}

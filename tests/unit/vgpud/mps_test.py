@@ -46,32 +46,77 @@ class TestMps(MpsCase):
         self.ok("create", "web0", "--memory", "1G")
         assert self.show("web0")["sharing"] == "time-sliced"
         assert self.mps_state()["state"] == "off"
-        said = self.ok("create", "web1", "--memory", "1G", "--sharing", "mps")
-        assert "ends the programs of all of them" in said
+        said = self.ok("create", "web1", "--memory", "1G", "--sharing", "mps", "--group", "ml")
+        assert "in group 'ml', with nobody else yet" in said and "ends the programs of all of them" in said
         head, *lines = self.ok("list").splitlines()
-        for column, values in {"SHARING": ["time-sliced", "mps"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
+        for column, values in {"SHARING": ["time-sliced", "mps"], "GROUP": ["-", "ml"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
             at = head.index(column)
             assert [line[at:].split()[0] for line in lines] == values
         assert "mps" in self.ok("show", "web1")
         self.refused(1, "no sharing 'mine'; there are time-sliced, mps", "set", "web0", "--sharing", "mine")
-        assert "for programs that start from now on" in self.ok("set", "web0", "--sharing", "mps")
+        said = self.ok("set", "web0", "--sharing", "mps", "--group", "ml")
+        assert "for programs that start from now on" in said and "with 'web1'" in said
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
         assert [self.show(name)["sharing"] for name in ("web0", "web1")] == ["mps", "mps"]
         for old, now in (("isolated", "time-sliced"), ("corun", "mps")):  # the words of earlier versions
-            self.ok("set", "web0", "--sharing", old)
+            self.ok("set", "web0", "--sharing", old, *(("--group", "ml") if now == "mps" else ()))
             assert self.show("web0")["sharing"] == now
         assert self.http("PATCH", "/v1/vgpus/web0", b'{"sharing": 3}')[0] == 400
 
+    def test_groups(self):
+        said = self.ok("create", "a", "--memory", "1G", "--sharing", "mps")
+        assert "'a' is alone: no other virtual GPU uses its MPS daemon" in said
+        assert "mps (alone)" in self.ok("show", "a")
+        for group in ((), ("--group", "ml")):
+            self.refused(1, "'a' is mps alone: a GPU has one group at a time", "create", "b", "--memory", "1G",
+                         "--sharing", "mps", *group)
+        self.refused(1, "a group is for virtual GPUs that are mps", "create", "b", "--memory", "1G", "--group", "ml")
+        self.refused(1, "is no name of a group", "set", "a", "--group", "M L")
+        assert "in group 'ml', with nobody else yet" in self.ok("set", "a", "--group", "ml")
+        pid = self.running()["pid"]
+        self.ok("create", "b", "--memory", "1G", "--sharing", "mps", "--group", "ml")
+        assert "mps (group ml)" in self.ok("show", "b")
+        self.refused(1, "'b' is mps in group 'ml'", "set", "a", "--group", "alone")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert [self.show(name)["group"] for name in ("a", "b")] == ["ml", "ml"]
+        assert self.running()["pid"] == pid
+        # Programs of the one that leaves may be there yet: the other goes on with a daemon of its own.
+        self.warm_ready("a")
+        client = self.direct("a")
+        before = self.environment_of("a")["CUDA_MPS_PIPE_DIRECTORY"]
+        self.ok("set", "a", "--sharing", "time-sliced")
+        assert self.show("a")["group"] == ""
+        assert until(lambda: self.mps_state()["state"] == "running" and self.mps_state()["pid"] != pid), self.log_text()
+        self.warm_ready("b")
+        assert self.next_environment("b", 2)["CUDA_MPS_PIPE_DIRECTORY"] != before
+        client.close()
+
+    def test_mps_ones_of_an_earlier_version_stay_together(self):
+        for name in ("a", "b"):
+            self.ok("create", name, "--memory", "1G", "--sharing", "mps", "--group", "ml")
+        self.ok("shutdown", "--force")
+        self.daemon.wait(10)
+        path = self.folder / "state/registry.json"
+        stored = json.loads(path.read_text())
+        for one in stored["vgpus"]:
+            del one["group"]
+        path.write_text(json.dumps(stored))
+        self.start()
+        assert [self.show(name)["group"] for name in ("a", "b")] == ["mps", "mps"]
+        assert "is mps since before there were groups" in self.log_text()
+
     def test_sms(self):
-        self.ok("create", "a", "--memory", "1G", "--sharing", "mps")
+        self.ok("create", "a", "--memory", "1G", "--sharing", "mps", "--group", "ml")
         assert "all of the device" in self.ok("show", "a")
         self.running()
         self.warm_ready("a")
         client = self.direct("a")
         assert self.environment_of("a")["BANDSAW_SMS"] == ""
-        said = self.ok("create", "b", "--memory", "1G", "--sharing", "mps", "--sms", "5")
+        said = self.ok("create", "b", "--memory", "1G", "--sharing", "mps", "--sms", "5", "--group", "ml")
         assert "5 SMs are made 8: device 'cuda:0' gives them out in groups of 8" in said
         assert "8 of 20 SMs (0 to 7) are its own" in said
         assert "those that run keep theirs" in said
@@ -206,7 +251,7 @@ class TestMps(MpsCase):
     def test_a_fault_takes_all_mps_ones_along(self):
         self.ok("create", "mine", "--memory", "1G")
         for name in ("ours", "theirs"):
-            self.ok("create", name, "--memory", "1G", "--sharing", "mps")
+            self.ok("create", name, "--memory", "1G", "--sharing", "mps", "--group", "ml")
         pid = self.running()["pid"]
         for name in ("mine", "ours", "theirs"):
             self.warm_ready(name)

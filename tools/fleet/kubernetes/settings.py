@@ -26,12 +26,14 @@ class Profile:
     cap: int = 100
     latency_us: int = 0
     sharing: str = "time-sliced"
+    group: str = ""  # of mps: pods of one group trust each other; without it each has its GPU's MPS alone
     count: int = 0  # offered at most; 0: as many as the devices have room for
 
     def body(self, name: str) -> dict:
         """What vgpud is asked for."""
         return {"name": name, "memory": self.memory, "compute": self.compute, "copy": self.copy, "cap": self.cap,
-                "latency_us": self.latency_us, "sharing": self.sharing}
+                "latency_us": self.latency_us, "sharing": self.sharing,
+                "group": self.group if self.sharing == "mps" else ""}
 
 
 @dataclasses.dataclass(frozen=True)

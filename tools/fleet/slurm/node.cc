@@ -97,7 +97,9 @@ json body_of(const Request& request, const std::string& name, uint32_t user) {
           {"cap", each.cap},
           {"latency_us", each.latency_us},
           {"owner", fmt::format("{}", user)},
-          {"sharing", to_text(each.sharing)}};
+          {"sharing", to_text(each.sharing)},
+          // One user's jobs trust each other, and nobody else's.
+          {"group", each.sharing == Sharing::kMps ? fmt::format("user-{}", user) : ""}};
 }
 
 // A node that was switched off may still have what the same number, or a job that is over, had before.
