@@ -63,7 +63,7 @@ Status finish_root(const ChildPlan& plan) {
   if (!status.ok() && !plan.config.gpu) status = mount_scratch("/proc", MS_RDONLY | kQuiet, kSmallScratch, 0555);
   if (status.ok() && plan.config.gpu) status = show_gpu(plan);
   if (status.ok() && !plan.mps.empty()) status = show_mps(plan);
-  if (!status.ok()) return status;
+  if (!status.ok() || !plan.config.gpu) return status;  // else nothing is there
   return mount_scratch(kAsideFolder, MS_RDONLY | kQuiet, kSmallScratch, 0);
 }
 

@@ -41,7 +41,7 @@ struct Answer {
 };
 
 Result<Answer> receive_answer(int socket, pid_t pid, const LauncherConfig* config) {
-  std::vector<std::byte> buffer(kLauncherPacketMax);
+  std::array<std::byte, kLauncherReplyMax> buffer;
   std::vector<UniqueFd> fds;
   for (;;) {
     const auto length = receive_packet(socket, buffer, &fds);
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Launcher>> Launcher::start(const LauncherConfig& config) 
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return Status::system("a socket pair");
   UniqueFd ours(ends[0]), theirs(ends[1]);
-  const int bytes = 2 * static_cast<int>(kLauncherPacketMax);
+  const int bytes = 2 * static_cast<int>(kLauncherRequestMax);
   ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
   ::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerMost, sizeof kAnswerMost);
   const pid_t pid = ::fork();
@@ -105,7 +105,7 @@ Result<pid_t> Launcher::launch(const Launch& what, int given, int number) {
   std::vector<std::string_view> texts{what.argument, what.gpu, what.mps};
   texts.insert(texts.end(), what.environment.begin(), what.environment.end());
   const std::string packet = to_packet(std::as_bytes(std::span(&head, 1)), texts);
-  if (packet.size() > kLauncherPacketMax) return Status::error(E2BIG, "the environment of a runner is too long");
+  if (packet.size() > kLauncherRequestMax) return Status::error(E2BIG, "the environment of a runner is too long");
   if (Status status = send_packet(socket_.get(), std::as_bytes(std::span(packet)), {}, std::array{given}); !status.ok()) {
     return Status::error(status.code(), "cannot reach the launcher: {}", status.message());
   }

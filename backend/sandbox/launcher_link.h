@@ -10,7 +10,7 @@
 
 namespace bandsaw {
 
-inline constexpr size_t kLauncherPacketMax = 128 << 10;
+inline constexpr size_t kLauncherRequestMax = 128 << 10, kLauncherReplyMax = 8 << 10;
 
 struct LauncherRequest {
   enum Kind : uint32_t { kLaunch = 1, kKill = 2 } kind;

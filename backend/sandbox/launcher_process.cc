@@ -54,7 +54,7 @@ class LauncherProcess {
     LauncherReply reply{status.code(), 0};
     std::vector<std::string_view> texts{measures_.has, measures_.lacks};
     if (!status.ok()) texts = {status.message()};
-    const std::string packet = to_packet(std::as_bytes(std::span(&reply, 1)), texts);
+    const std::string packet = to_packet(std::as_bytes(std::span(&reply, 1)), texts).substr(0, kLauncherReplyMax);
     if (!send_packet(kSocket, std::as_bytes(std::span(packet)), {}, {}).ok() || !status.ok()) return;
     while (serve()) continue;
   }
@@ -81,6 +81,7 @@ class LauncherProcess {
   Measures measures_;
   bool root_ = false, own_numbers_ = false, in_user_namespace_ = false;
   std::map<pid_t, UniqueFd> children_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(kLauncherRequestMax);
 };
 
 // As root its parent writes who is in it; else it has the one user that it is.
@@ -313,20 +314,19 @@ LauncherReply LauncherProcess::launch(const LauncherRequest& request, std::vecto
 
 // False: nobody asks any more.
 bool LauncherProcess::serve() {
-  std::vector<std::byte> buffer(kLauncherPacketMax);
   std::vector<UniqueFd> fds;
-  const auto length = receive_packet(kSocket, buffer, &fds);
+  const auto length = receive_packet(kSocket, buffer_, &fds);
   if (!length.ok()) return length.status().code() == EINTR || length.status().code() == EMSGSIZE;
   if (length.value() == 0) return false;
   LauncherRequest request;
   if (length.value() < sizeof request) return true;
-  std::memcpy(&request, buffer.data(), sizeof request);
+  std::memcpy(&request, buffer_.data(), sizeof request);
   if (request.kind == LauncherRequest::kKill) {
     kill(request.pid);
     return true;
   }
   auto texts =
-      texts_of({reinterpret_cast<const char*>(buffer.data()) + sizeof request, length.value() - sizeof request});
+      texts_of({reinterpret_cast<const char*>(buffer_.data()) + sizeof request, length.value() - sizeof request});
   LauncherReply reply{EINVAL, 0};
   const bool understood = request.kind == LauncherRequest::kLaunch && fds.size() == 1 && texts.size() >= kFixedTexts &&
                           request.number > 0 && request.number < kFirstFree;
