@@ -134,8 +134,8 @@ Status take_group(const nlohmann::json& value, std::string* out) {
   std::string text;
   if (Status status = take_text(value, "group", &text); !status.ok()) return status;
   if (!text.empty() && (text == kNoGroup || !valid_name(text))) {
-    return Status::error(EINVAL, "'{}' is no name of a group: {}; '{}' is for who has none", text.substr(0, 80), kNameRule,
-                         kNoGroup);
+    return Status::error(EINVAL, "'{}' is no name of a group: {}; '{}' is for who has none", text.substr(0, 80),
+                         kNameRule, kNoGroup);
   }
   *out = std::move(text);
   return {};

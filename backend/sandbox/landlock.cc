@@ -78,8 +78,7 @@ Result<bool> enter_landlock(const LandlockPaths& paths) {
   const long version = abi();
   if (version == 0) return false;
   const Ruleset rules = handled(version);
-  const UniqueFd ruleset(
-      static_cast<int>(::syscall(SYS_landlock_create_ruleset, &rules, size_for(version), 0)));
+  const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &rules, size_for(version), 0)));
   if (!ruleset) return Status::system("landlock makes no rules");
   const uint64_t read = kExecute | kReadFile | kReadFolder;
   const uint64_t device = rules.files & (kReadFile | kReadFolder | kWriteFile | kIoctl);

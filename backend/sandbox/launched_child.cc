@@ -42,10 +42,12 @@ Status show_gpu(const ChildPlan& plan) {
 // The daemon's sockets and no other daemon's; its memory is in the host's /dev/shm.
 Status show_mps(const ChildPlan& plan) {
   const fs::path pipe = plan.mps, folder = pipe.parent_path();
-  if (plan.config.mps.empty() || folder.parent_path() != plan.config.mps || pipe.filename() != "pipe") {
+  const std::string key = folder.filename();
+  const bool plain = !key.empty() && key.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz") == key.npos;
+  if (plan.config.mps.empty() || !plain || folder.parent_path() != plan.config.mps || pipe.filename() != "pipe") {
     return Status::error(EINVAL, "'{}' is no folder of an MPS daemon", plan.mps);
   }
-  const std::string aside = fmt::format("{}/mps/{}/pipe", kAsideFolder, folder.filename().string());
+  const std::string aside = fmt::format("{}/mps/{}/pipe", kAsideFolder, key);
   Status status = mount_scratch(plan.config.mps, kQuiet, kSmallScratch, 0755);
   if (!status.ok()) return status;
   std::error_code error;
@@ -72,7 +74,9 @@ Status close_file_system(const ChildPlan& plan) {
   if (plan.root) {
     paths.read = {"/"};
   } else {
-    for (const RootEntry& entry : program_entries(plan.config.program, plan.environment)) paths.read.push_back(entry.path);
+    for (const RootEntry& entry : program_entries(plan.config.program, plan.config.environment, plan.config.gpu)) {
+      paths.read.push_back(entry.path);
+    }
     if (plan.config.gpu) paths.read.emplace_back("/sys");
   }
   paths.use = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};

@@ -14,12 +14,12 @@ inline constexpr const char* kAsideFolder = "/.host";
 
 struct ChildPlan {
   const LauncherConfig& config;
-  bool root = false;           // it is in a root of its own, and may mount there
-  bool own_numbers = false;    // it is the first process of a PID namespace
-  int program = -1;            // opened while its path was reachable
+  bool root = false;         // it is in a root of its own, and may mount there
+  bool own_numbers = false;  // it is the first process of a PID namespace
+  int program = -1;          // opened while its path was reachable
   RunnerTask task = RunnerTask::kServe;
   std::vector<std::string> arguments{};  // the first is the program's name
-  std::string gpu{}, mps{};                // as in Launch
+  std::string gpu{}, mps{};              // as in Launch
   std::vector<std::string> environment{};
 };
 

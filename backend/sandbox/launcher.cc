@@ -56,8 +56,8 @@ Result<Answer> receive_answer(int socket, pid_t pid, const LauncherConfig* confi
     Answer answer;
     if (length.value() < sizeof answer.head) return Status::error(EPIPE, "the launcher has ended");
     std::memcpy(&answer.head, buffer.data(), sizeof answer.head);
-    answer.texts = texts_of({reinterpret_cast<const char*>(buffer.data()) + sizeof answer.head,
-                             length.value() - sizeof answer.head});
+    answer.texts = texts_of(
+        {reinterpret_cast<const char*>(buffer.data()) + sizeof answer.head, length.value() - sizeof answer.head});
     return answer;
   }
 }
@@ -106,7 +106,8 @@ Result<pid_t> Launcher::launch(const Launch& what, int given, int number) {
   texts.insert(texts.end(), what.environment.begin(), what.environment.end());
   const std::string packet = to_packet(std::as_bytes(std::span(&head, 1)), texts);
   if (packet.size() > kLauncherRequestMax) return Status::error(E2BIG, "the environment of a runner is too long");
-  if (Status status = send_packet(socket_.get(), std::as_bytes(std::span(packet)), {}, std::array{given}); !status.ok()) {
+  if (Status status = send_packet(socket_.get(), std::as_bytes(std::span(packet)), {}, std::array{given});
+      !status.ok()) {
     return Status::error(status.code(), "cannot reach the launcher: {}", status.message());
   }
   const auto answer = receive_answer(socket_.get(), pid_, nullptr);

@@ -1,11 +1,11 @@
-// The launcher: who starts the processes of a virtual GPU's runners, in a root and namespaces of their own and as a user
-// that is not the session's.
+// The launcher: who starts the processes of a virtual GPU's runners, in a root and namespaces of their own and as a
+// user that is not the session's.
 //
-// It is a process of its own, a child of the session that is forked before that gives up its privileges, because a session
-// may do nothing of this any more. It reads small messages of the session's, and nothing that a guest has written. What it
-// starts are children of the *session* (CLONE_PARENT), which reaps them; they end with it. It makes the root once, and
-// has no privileges on the host from then on where it can have a user namespace: in that there are the session's user
-// and the runners' and no others. It ends with the session.
+// It is a process of its own, a child of the session that is forked before that gives up its privileges, because a
+// session may do nothing of this any more. It reads small messages of the session's, and nothing that a guest has
+// written. What it starts are children of the *session* (CLONE_PARENT), which reaps them; they end with it. It makes
+// the root once, and has no privileges on the host from then on where it can have a user namespace: in that there are
+// the session's user and the runners' and no others. It ends with the session.
 #pragma once
 
 #include <sys/types.h>
@@ -35,13 +35,13 @@ struct Measures {
 
 struct LauncherConfig {
   SandboxMode mode = SandboxMode::kAuto;
-  uid_t session_uid = 0, runner_uid = 0;    // users and groups, when started as root; 0: stay
-  std::string program{};                    // the runner's
-  std::string state{};                      // the runners' folder on disk; empty: none
-  std::string staging{};                    // a folder that is there, and that nobody needs in a root
-  std::string mps{};                        // folder of the MPS daemons' folders; empty: none
-  bool gpu = false;                         // runners use NVIDIA's driver
-  std::vector<std::string> environment{};   // of runners: where libraries are
+  uid_t session_uid = 0, runner_uid = 0;   // users and groups, when started as root; 0: stay
+  std::string program{};                   // the runner's
+  std::string state{};                     // the runners' folder on disk; empty: none
+  std::string staging{};                   // a folder that is there, and that nobody needs in a root
+  std::string mps{};                       // folder of the MPS daemons' folders; empty: none
+  bool gpu = false;                        // runners use NVIDIA's driver
+  std::vector<std::string> environment{};  // of runners: where libraries are
 };
 
 // Which of the program's tasks; all but the first are done in a moment, or wait for orders.
@@ -63,8 +63,9 @@ class Launcher {
   ~Launcher();
   Launcher(const Launcher&) = delete;
 
-  // A child that has stderr, `given` as descriptor `number` (1 or more), and nothing else of this process's. Exit status
-  // 126: the program could not be executed; 125: its sandbox could not be made. Returns its pid; the caller reaps it.
+  // A child that has stderr, `given` as descriptor `number` (1 or more), and nothing else of this process's. Exit
+  // status 126: the program could not be executed; 125: its sandbox could not be made. Returns its pid; the caller
+  // reaps it.
   Result<pid_t> launch(const Launch& what, int given, int number);
   // One that it has launched: this process may not, because it is another user's.
   void kill(pid_t pid);

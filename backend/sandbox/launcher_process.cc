@@ -128,7 +128,8 @@ Status LauncherProcess::become_session_user() {
 RootPlan LauncherProcess::plan_root() const {
   using Access = RootEntry::Access;
   const std::string aside = kAsideFolder;
-  RootPlan plan{.entries = program_entries(config_.program, config_.environment), .staging = config_.staging};
+  RootPlan plan{.entries = program_entries(config_.program, config_.environment, config_.gpu),
+                .staging = config_.staging};
   // A new /proc is allowed where one can be seen whole; the children's covers it.
   plan.entries.push_back({"/proc", Access::kWhole});
   const auto devices = common_devices();
@@ -208,7 +209,8 @@ void LauncherProcess::leave_host() {
     return keep_few_capabilities();
   }
   if (!enter_user_namespace(true)) return in_user_namespace_ ? void() : keep_few_capabilities();
-  if (::unshare(CLONE_NEWNS) < 0 || !become_session_user().ok()) log::error("the launcher's mounts: {}", std::strerror(errno));
+  if (::unshare(CLONE_NEWNS) < 0 || !become_session_user().ok())
+    log::error("the launcher's mounts: {}", std::strerror(errno));
 }
 
 // Whether children can have numbers of their own: one tries, as far as the program.
@@ -252,7 +254,8 @@ Status LauncherProcess::isolate() {
   if (config_.mode != SandboxMode::kRequired) return {};
   for (const std::string_view needed : {"users", "net", "ipc", "root", "pid"}) {
     if ((" " + measures_.has + " ").find(fmt::format(" {} ", needed)) != std::string::npos) continue;
-    return Status::error(ENOTSUP, "'sandbox.mode' is \"required\", and this host lacks some of it: {}", measures_.lacks);
+    return Status::error(ENOTSUP, "'sandbox.mode' is \"required\", and this host lacks some of it: {}",
+                         measures_.lacks);
   }
   return {};
 }

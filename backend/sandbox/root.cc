@@ -49,7 +49,8 @@ Result<Piece> clone(const RootEntry& entry) {
               entry.at.empty() ? entry.path : entry.at};
   if (!piece.tree) return Status::system("cannot show {} in a root", entry.path);
   struct stat found{};
-  if (::fstatat(piece.tree.get(), "", &found, AT_EMPTY_PATH) < 0) return Status::system("cannot look at {}", entry.path);
+  if (::fstatat(piece.tree.get(), "", &found, AT_EMPTY_PATH) < 0)
+    return Status::system("cannot look at {}", entry.path);
   piece.is_folder = S_ISDIR(found.st_mode);
   mount_attr attributes{};
   attributes.attr_set = attributes_of(entry.access);
@@ -97,6 +98,11 @@ void copy_links() {
 
 Status furnish(const RootPlan& plan, const std::vector<Piece>& pieces) {
   copy_links();
+  // First: other things may lie in there.
+  for (const std::string& path : plan.scratch) {
+    if (Status status = make_folders(path); !status.ok()) return status;
+    if (Status status = mount_scratch(below(path), kQuiet, kScratchBytes, 01777); !status.ok()) return status;
+  }
   for (const Piece& piece : pieces) {
     if (Status status = place(piece); !status.ok()) return status;
   }
@@ -106,10 +112,6 @@ Status furnish(const RootPlan& plan, const std::vector<Piece>& pieces) {
   for (const std::string& path : plan.files) {
     if (::access(below(path).c_str(), F_OK) == 0) continue;
     if (Status status = make_file(path); !status.ok()) return status;
-  }
-  for (const std::string& path : plan.scratch) {
-    if (Status status = make_folders(path); !status.ok()) return status;
-    if (Status status = mount_scratch(below(path), kQuiet, kScratchBytes, 01777); !status.ok()) return status;
   }
   if (::mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, nullptr) < 0) {
     return Status::system("cannot close a root");
@@ -162,14 +164,20 @@ Status enter_root(const RootPlan& plan) {
   return status;
 }
 
-std::vector<RootEntry> program_entries(const std::string& program, const std::vector<std::string>& environment) {
-  constexpr std::string_view kPath = "LD_LIBRARY_PATH=";
+std::vector<RootEntry> program_entries(const std::string& program, const std::vector<std::string>& environment,
+                                       bool gpu) {
+  constexpr std::string_view kPath = "LD_LIBRARY_PATH=", kDriver = "BANDSAW_CUDA_DRIVER=";
   std::vector<RootEntry> entries;
-  for (const char* folder : {"/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/ld.so.cache"}) {
+  // Of alternatives there are links alone.
+  for (const char* path : {"/usr/lib", "/usr/lib64", gpu ? "/usr/local" : "/usr/local/lib", "/lib", "/lib64",
+                           "/etc/ld.so.cache", "/etc/alternatives"}) {
     std::error_code error;
-    if (!fs::is_symlink(folder, error)) entries.push_back({folder});
+    if (!fs::is_symlink(path, error)) entries.push_back({path});
   }
   for (const std::string& variable : environment) {
+    if (variable.starts_with(kDriver) && variable.size() > kDriver.size() && variable[kDriver.size()] == '/') {
+      entries.push_back({fs::path(variable.substr(kDriver.size())).parent_path()});
+    }
     if (!variable.starts_with(kPath)) continue;
     for (size_t from = kPath.size(); from < variable.size();) {
       const size_t to = std::min(variable.find(':', from), variable.size());
@@ -190,7 +198,8 @@ std::vector<RootEntry> common_devices() {
 }
 
 Status mount_proc(bool all) {
-  if (::mount("proc", "/proc", "proc", kQuiet, all ? "hidepid=invisible" : "hidepid=invisible,subset=pid") == 0) return {};
+  if (::mount("proc", "/proc", "proc", kQuiet, all ? "hidepid=invisible" : "hidepid=invisible,subset=pid") == 0)
+    return {};
   return Status::system("cannot mount /proc");
 }
 

@@ -13,8 +13,8 @@ struct RootEntry {
   enum class Access { kRead, kWrite, kDevice, kWhole };  // kWhole: as it is, for what is covered again later
   std::string path;
   Access access = Access::kRead;
-  std::string at{};       // where in the root; empty: at its path
-  bool needed = false;    // it is an error if it is not there
+  std::string at{};     // where in the root; empty: at its path
+  bool needed = false;  // it is an error if it is not there
 };
 
 struct RootPlan {
@@ -25,13 +25,14 @@ struct RootPlan {
   std::string staging{};               // a folder that is there: the root is made on it
 };
 
-// Makes the root in this process's mount namespace, which nobody else may have, and goes there; it and what it starts see
-// nothing else from then on. Needs CAP_SYS_ADMIN over that namespace. On an error the process sees what it saw.
+// Makes the root in this process's mount namespace, which nobody else may have, and goes there; it and what it starts
+// see nothing else from then on. Needs CAP_SYS_ADMIN over that namespace. On an error the process sees what it saw.
 Status enter_root(const RootPlan& plan);
 
-// What a program needs to start: the dynamic linker and shared libraries where `environment` (NAME=value) and the system
-// look for them, and the program's own folder.
-std::vector<RootEntry> program_entries(const std::string& program, const std::vector<std::string>& environment);
+// What a program needs to start: the dynamic linker and shared libraries where `environment` (NAME=value) and the
+// system look for them, and the program's own folder. `gpu`: where NVIDIA's driver library may lie, too.
+std::vector<RootEntry> program_entries(const std::string& program, const std::vector<std::string>& environment,
+                                       bool gpu);
 
 // A few of the device files that every program may have.
 std::vector<RootEntry> common_devices();

@@ -9,9 +9,9 @@ namespace bandsaw {
 // driver library starts up. Holds for all threads, and for what they start.
 Status refuse_system_calls(bool forgiving = false);
 
-// Allows only the system calls that a warm runner needs. For all threads; call once the device is there. `for_gpu`: what
-// NVIDIA's driver needs too. `mps_client`: it speaks with an MPS daemon over Unix sockets, anew for each context; no
-// other kind of socket can be made.
+// Allows only the system calls that a warm runner needs. For all threads; call once the device is there. `for_gpu`:
+// what NVIDIA's driver needs too. `mps_client`: it speaks with an MPS daemon over Unix sockets, anew for each context;
+// no other kind of socket can be made.
 Status limit_system_calls(bool for_gpu, bool mps_client = false);
 
 }  // namespace bandsaw

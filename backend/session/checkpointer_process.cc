@@ -20,8 +20,7 @@ constexpr timeval kAtOnce{0, 0};
 
 }  // namespace
 
-CheckpointerProcess::CheckpointerProcess(event_base* base, Launcher* launcher)
-    : base_(base), launcher_(launcher) {
+CheckpointerProcess::CheckpointerProcess(event_base* base, Launcher* launcher) : base_(base), launcher_(launcher) {
   failed_timer_.reset(event_new(
       base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* self) {

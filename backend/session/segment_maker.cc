@@ -17,8 +17,7 @@ constexpr timeval kNow{0, 0}, kReapAgain{0, 100'000};
 
 }  // namespace
 
-SegmentMaker::SegmentMaker(event_base* base, Launcher* launcher)
-    : base_(base), launcher_(launcher) {
+SegmentMaker::SegmentMaker(event_base* base, Launcher* launcher) : base_(base), launcher_(launcher) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SegmentMaker*>(self)->tick(); },
       this));

@@ -135,9 +135,9 @@ Status Session::prepare() {
   }
   open_segments();
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
-  pool_ = std::make_unique<RunnerPool>(
-      base_.get(), RunnerProgram{.launcher = launcher_.get(), .environment = runner_environment_}, config_.warm,
-      config_.index);
+  pool_ = std::make_unique<RunnerPool>(base_.get(),
+                                       RunnerProgram{.launcher = launcher_.get(), .environment = runner_environment_},
+                                       config_.warm, config_.index);
   pool_->set_segments(segments_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();

@@ -27,9 +27,9 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
   if (op == "set") {
     const Status status = set(request);
     return status.ok() ? nlohmann::json{{"ok", true},
-                                            {"notices", true},
-                                            {"device", sharing_config_.device},
-                                            {"sandbox", sandbox_state()}}
+                                        {"notices", true},
+                                        {"device", sharing_config_.device},
+                                        {"sandbox", sandbox_state()}}
                        : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "segment_end") {

@@ -126,9 +126,10 @@ void read_sandbox(ConfigReader* reader, Config* config) {
                  "a virtual GPU's session runs as user first_uid + its index; 0: as vgpud, and its runners too");
   reader->number("session.first_runner_uid", 1 << 30, &config->first_runner_uid,
                  "its runners run as first_runner_uid + its index; 0: as the session");
-  reader->text("sandbox.mode", &config->sandbox_mode,
-               "auto: sessions and runners have roots, namespaces and users of their own as far as this host allows; required: "
-               "no session without; off: users alone");
+  reader->text(
+      "sandbox.mode", &config->sandbox_mode,
+      "auto: sessions and runners have roots, namespaces and users of their own as far as this host allows; required: "
+      "no session without; off: users alone");
   const std::string& mode = config->sandbox_mode;
   if (mode != "auto" && mode != "required" && mode != "off") {
     reader->check("sandbox.mode", Status::error(EINVAL, "'{}'; there are \"auto\", \"required\" and \"off\"", mode));

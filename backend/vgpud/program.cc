@@ -67,7 +67,8 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
     config->devices = std::move(gpus.value());
   }
   forget_unmapped_users(config);
-  const uint32_t first = config->first_uid != 0 && config->first_runner_uid != 0 ? config->first_runner_uid : config->first_uid;
+  const uint32_t first =
+      config->first_uid != 0 && config->first_runner_uid != 0 ? config->first_runner_uid : config->first_uid;
   const uid_t uid = ::geteuid() == 0 ? first : 0;
   return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
 }

@@ -69,8 +69,10 @@ Status Registry::load() {
     if (!status.ok()) return Status::error(EINVAL, "{}: {}", path(), status.message());
     if (spec.sharing == Sharing::kMps && !entry.contains("group")) {
       spec.group = kGroupOfEarlier;
-      log::warn("virtual GPU '{}' is mps since before there were groups, and is in the group '{}' with all others of that time",
-                spec.name, spec.group);
+      log::warn(
+          "virtual GPU '{}' is mps since before there were groups, and is in the group '{}' with all others of that "
+          "time",
+          spec.name, spec.group);
     }
     if (status = check_stored(spec, content_.specs, path()); !status.ok()) return status;
     content_.specs.push_back(std::move(spec));

@@ -10,9 +10,10 @@
 //   </bandsaw:vgpus>
 //
 // One <bandsaw:vgpus> holds them all, because libvirt keeps one element of each namespace. A <bandsaw:vgpu> that stands
-// alone, as earlier versions wrote it, is read too. One that is in a group of MPS has group='NAME' too. All shares may be left out; those that are there win over what
-// vgpud has, when the domain is attached and when it starts (hook/). libvirt applies a change of this only when the
-// domain starts; live.h is for one that runs. A domain on Xen has the metadata alone: its device is in xenstore.
+// alone, as earlier versions wrote it, is read too. One that is in a group of MPS has group='NAME' too. All shares may
+// be left out; those that are there win over what vgpud has, when the domain is attached and when it starts (hook/).
+// libvirt applies a change of this only when the domain starts; live.h is for one that runs. A domain on Xen has the
+// metadata alone: its device is in xenstore.
 //
 // Threads: every function opens and closes its own connection and may be called from any thread.
 #pragma once

@@ -73,10 +73,11 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   app->add_option("--sharing", options->sharing,
                   "time-sliced (default: contexts of its own) or mps (kernels overlap with those of others that are "
                   "mps in its group); for programs that start from then on");
-  app->add_option("--group", options->group,
-                  "of one that is mps: who is in it shares an MPS daemon with the others, so that a fault in one ends the "
-                  "programs of all, and shared memory that a kernel does not write first has what another's left there; "
-                  "alone (default): nobody shares with it. A GPU has one group at a time");
+  app->add_option(
+      "--group", options->group,
+      "of one that is mps: who is in it shares an MPS daemon with the others, so that a fault in one ends the "
+      "programs of all, and shared memory that a kernel does not write first has what another's left there; "
+      "alone (default): nobody shares with it. A GPU has one group at a time");
   app->add_option("--sms", options->sms,
                   "SMs of its own, for one that is mps: no program of another mps one runs there; rounded up to "
                   "what the device gives out at a time, 0: none; for programs that start from then on");

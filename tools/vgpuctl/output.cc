@@ -338,8 +338,8 @@ void print_device(const json& device) {
 void print_sandbox(const json& status) {
   const json sessions = get(status, "/sandbox/sessions", json());
   line("sandbox", get<std::string>(status, "/sandbox/mode", "?") + (sessions.is_object() ? "" : "; no session runs"));
-  for (const auto& [whose, has, lacks] : {std::tuple{"  sessions", "/session", "/session_lacks"},
-                                          std::tuple{"  runners", "/runners", "/runners_lack"}}) {
+  for (const auto& [whose, has, lacks] :
+       {std::tuple{"  sessions", "/session", "/session_lacks"}, std::tuple{"  runners", "/runners", "/runners_lack"}}) {
     if (!sessions.is_object()) break;
     const auto without = get<std::string>(sessions, lacks, "");
     line(whose, get<std::string>(sessions, has, "") + (without.empty() ? "" : "; without " + without));

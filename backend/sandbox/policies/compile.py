@@ -1,8 +1,8 @@
 """Makes tables for C++ of the policies in this folder: `python3 compile.py FOLDER OUTPUT NAME...` (meson runs it).
 
-A line of a policy is `CALL: ACTION`, `CALL: ACTION if argN [& MASK] == VALUE` or `... in FIRST..LAST`; `default: ACTION`; or
-`include NAME`. The first line that fits a call decides. Actions: allow, never (what that does is the loader's choice), or the
-name of an errno. Values are numbers, C's names, or OWN_PID. A comment begins with #."""
+A line of a policy is `CALL: ACTION`, `CALL: ACTION if argN [& MASK] == VALUE` or `... in FIRST..LAST`; `default: ACTION`;
+or `include NAME`. The first line that fits a call decides. Actions: allow, never (what that does is the loader's choice),
+or the name of an errno. Values are numbers, C's names, or OWN_PID. A comment begins with #."""
 import pathlib
 import re
 import sys
@@ -10,8 +10,8 @@ import sys
 LINE = re.compile(r"(?P<call>\w+): (?P<action>\w+)(?: if arg(?P<argument>[0-5])(?: & (?P<mask>\S+))? "
                   r"(?:== (?P<value>\S+)|in (?P<first>\w+)\.\.(?P<last>\w+)))?")
 # Calls of x86 that newer architectures never had.
-OF_X86 = set("""access arch_prctl dup2 epoll_wait getrlimit gettimeofday ioperm iopl kexec_file_load lstat mkdir mknod modify_ldt
-open pipe poll readlink rename renameat stat time unlink""".split())
+OF_X86 = set("""access arch_prctl dup2 epoll_wait getrlimit gettimeofday ioperm iopl kexec_file_load lstat mkdir mknod
+modify_ldt open pipe poll readlink rename renameat stat time unlink""".split())
 
 
 class Mistake(Exception):
@@ -39,8 +39,8 @@ def _rule(match: re.Match) -> str:
         test, low, high = "kOwnPid", "0", "0"
     else:
         test, low, high = "kRange", match["value"], match["value"]
-    return (f"{{SYS_{match['call']}, {action}, Test::{test}, {match['argument']}, {mask}, static_cast<uint32_t>({low}), "
-            f"static_cast<uint32_t>({high})}}")
+    bounds = f"static_cast<uint32_t>({low}), static_cast<uint32_t>({high})"
+    return f"{{SYS_{match['call']}, {action}, Test::{test}, {match['argument']}, {mask}, {bounds}}}"
 
 
 def compile_policy(folder: pathlib.Path, name: str) -> list[str]:

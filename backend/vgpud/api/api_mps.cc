@@ -43,13 +43,15 @@ std::string Api::group_note(const VgpuSpec& spec) const {
     const bool shares = other.device == spec.device && other.sharing == Sharing::kMps && other.name != spec.name;
     if (shares) others.push_back("'" + other.name + "'");
   }
-  const std::string who = spec.group.empty() ? "alone: no other virtual GPU uses its MPS daemon"
-                                             : fmt::format("in group '{}', with {}", spec.group,
-                                                           others.empty() ? "nobody else yet" : fmt::format("{}", fmt::join(others, ", ")));
+  const std::string who =
+      spec.group.empty() ? "alone: no other virtual GPU uses its MPS daemon"
+                         : fmt::format("in group '{}', with {}", spec.group,
+                                       others.empty() ? "nobody else yet" : fmt::format("{}", fmt::join(others, ", ")));
   const std::string what =
-      spec.group.empty() ? ""
-                         : ". They share a server: a fault on the GPU in one ends the programs of all of them, a block's "
-                           "uninitialised shared memory has what a block of another left there, and caches are common";
+      spec.group.empty()
+          ? ""
+          : ". They share a server: a fault on the GPU in one ends the programs of all of them, a block's "
+            "uninitialised shared memory has what a block of another left there, and caches are common";
   return fmt::format("mps: '{}' is {}{}", spec.name, who, what);
 }
 

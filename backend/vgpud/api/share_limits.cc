@@ -73,13 +73,16 @@ Status check_latency(const VgpuSpec& spec) {
 Status check_group(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
   if (spec.sharing != Sharing::kMps) {
     if (spec.group.empty()) return {};
-    return Status::error(EINVAL, "a group is for virtual GPUs that are mps: give --sharing mps with --group {}", spec.group);
+    return Status::error(EINVAL, "a group is for virtual GPUs that are mps: give --sharing mps with --group {}",
+                         spec.group);
   }
   if (!spec.device.starts_with("cuda")) return {};
   for (const VgpuSpec& other : others) {
     const bool shares = other.name != spec.name && other.device == spec.device && other.sharing == Sharing::kMps;
     if (!shares || (!spec.group.empty() && spec.group == other.group)) continue;
-    const auto text = [](const std::string& group) { return group.empty() ? std::string("alone") : "in group '" + group + "'"; };
+    const auto text = [](const std::string& group) {
+      return group.empty() ? std::string("alone") : "in group '" + group + "'";
+    };
     return Status::error(
         EEXIST,
         "'{}' would be {} on device '{}', where '{}' is mps {}: a GPU has one group at a time. Put both into one "

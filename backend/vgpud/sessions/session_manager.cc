@@ -307,7 +307,8 @@ void SessionManager::await_suspension(const std::string& name, const char* state
 
 nlohmann::json SessionManager::describe(const std::string& name) const {
   const auto found = supervisors_.find(name);
-  if (found == supervisors_.end()) return {{"state", "none"}, {"pid", 0}, {"restarts", 0}, {"host", nullptr}, {"sandbox", nullptr}};
+  if (found == supervisors_.end())
+    return {{"state", "none"}, {"pid", 0}, {"restarts", 0}, {"host", nullptr}, {"sandbox", nullptr}};
   return found->second->describe();
 }
 

@@ -105,7 +105,8 @@ Status SessionSupervisor::spawn() {
   if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   ready_.reset(ends[0]);
   const UniqueFd tells_ready(ends[1]);
-  const auto pid = start_session(session_arguments(config_, spec_, *gpu_, users.value()), log.value(), tells_ready, entrance);
+  const auto pid =
+      start_session(session_arguments(config_, spec_, *gpu_, users.value()), log.value(), tells_ready, entrance);
   if (!pid.ok()) return pid.status();
   log::info(about(spec_), "started a session (pid {})", pid.value());
   await_ready();
@@ -375,7 +376,11 @@ nlohmann::json SessionSupervisor::describe() const {
             {"tasks", use->pids},    {"tasks_most", config_.cgroup.pids},
             {"cpu_us", use->cpu_us}, {"killed", use->oom_kills}};
   }
-  return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}, {"host", host}, {"sandbox", sandbox()}};
+  return {{"state", kNames[static_cast<int>(state_)]},
+          {"pid", pid_},
+          {"restarts", restarts_},
+          {"host", host},
+          {"sandbox", sandbox()}};
 }
 
 }  // namespace bandsaw

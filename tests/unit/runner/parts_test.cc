@@ -111,11 +111,10 @@ TEST(RunnerSandbox, AllowsThreadsAndNothingThatReachesOut) {
 
 TEST(RunnerSandbox, WhatNoRunnerDoesEndsIt) {
   char* const nothing[] = {nullptr};
-  const std::function<long()> calls[] = {[&] { return execve("/bin/true", nothing, nothing); },
-                                         [] { return syscall(SYS_ptrace, 0, 0, nullptr, nullptr); },
-                                         [] { return syscall(SYS_unshare, CLONE_NEWUSER); },
-                                         [] { return syscall(SYS_setns, 0, 0); },
-                                         [] { return syscall(SYS_mount, nullptr, "/", nullptr, 0, nullptr); }};
+  const std::function<long()> calls[] = {
+      [&] { return execve("/bin/true", nothing, nothing); }, [] { return syscall(SYS_ptrace, 0, 0, nullptr, nullptr); },
+      [] { return syscall(SYS_unshare, CLONE_NEWUSER); }, [] { return syscall(SYS_setns, 0, 0); },
+      [] { return syscall(SYS_mount, nullptr, "/", nullptr, 0, nullptr); }};
   for (const auto& call : calls) {
     const pid_t child = fork();
     if (child == 0) _exit(limit_system_calls(false).ok() ? static_cast<int>(call()) : 77);

@@ -38,7 +38,8 @@ class RunnerPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<RunnerPool> make(const std::string& behaviour, unsigned warm) {
     auto pool = std::make_unique<RunnerPool>(
-        base.get(), RunnerProgram{.launcher = launcher.get(), .environment = {"BANDSAW_FAKE_RUNNER=" + behaviour}}, warm);
+        base.get(), RunnerProgram{.launcher = launcher.get(), .environment = {"BANDSAW_FAKE_RUNNER=" + behaviour}},
+        warm);
     pool->start();
     return pool;
   }

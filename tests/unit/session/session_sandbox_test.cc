@@ -38,8 +38,9 @@ TEST(SessionSandbox, WhatSessionsNeverDoIsRefused) {
     EXPECT_EQ(in_session([] { return ::unshare(CLONE_NEWUSER); }, forgiving), never);
     EXPECT_EQ(in_session([] { return ::syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, nullptr); }, forgiving), never);
     EXPECT_EQ(in_session([] { return ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr); }, forgiving), never);
-    EXPECT_EQ(in_session([] { return ::syscall(SYS_process_vm_readv, ::getppid(), nullptr, 0, nullptr, 0, 0); }, forgiving),
-              never);
+    EXPECT_EQ(
+        in_session([] { return ::syscall(SYS_process_vm_readv, ::getppid(), nullptr, 0, nullptr, 0, 0); }, forgiving),
+        never);
     EXPECT_EQ(in_session([] { return ::syscall(SYS_bpf, 0, nullptr, 0); }, forgiving), never);
     EXPECT_EQ(in_session([] { return ::syscall(SYS_mount, nullptr, "/", nullptr, 0, nullptr); }, forgiving), never);
   }

@@ -1,5 +1,5 @@
-// A runner that has been taken over before it read anything: it tries each way out of its sandbox, says on its standard error
-// what came of it ("attempt NAME: 0" is a success, any other number an errno), and then waits.
+// A runner that has been taken over before it read anything: it tries each way out of its sandbox, says on its standard
+// error what came of it ("attempt NAME: 0" is a success, any other number an errno), and then waits.
 //
 // BANDSAW_HOSTILE has what its attacker would know of the host: NAME=value, with a blank between.
 #include <fcntl.h>
@@ -68,7 +68,8 @@ long see_processes() {
   const std::string own = std::to_string(::getppid());  // this is a child of the runner's
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != name.npos || name == own || name == std::to_string(::getpid())) continue;
+    if (name.find_first_not_of("0123456789") != name.npos || name == own || name == std::to_string(::getpid()))
+      continue;
     return 0;
   }
   errno = ENOENT;
@@ -91,7 +92,8 @@ void try_everything() {
   attempt("own-folder", [&] { return write_file(state + "/vgpus/web0/mine"); });
   attempt("passwd", [] { return read_file("/etc/passwd"); });
   attempt("shell", [] { return ::access("/bin/sh", X_OK); });
-  attempt("write-program", [] { return write_file(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "new"); });
+  attempt("write-program",
+          [] { return write_file(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "new"); });
   attempt("write-root", [] { return ::mkdir("/new", 0700); });
   attempt("registry", [&] { return read_file(state + "/vgpus.json"); });
   attempt("other-folder", [&] { return read_file(state + "/vgpus/web1"); });

@@ -49,7 +49,8 @@ class TestMps(MpsCase):
         said = self.ok("create", "web1", "--memory", "1G", "--sharing", "mps", "--group", "ml")
         assert "in group 'ml', with nobody else yet" in said and "ends the programs of all of them" in said
         head, *lines = self.ok("list").splitlines()
-        for column, values in {"SHARING": ["time-sliced", "mps"], "GROUP": ["-", "ml"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
+        for column, values in {"SHARING": ["time-sliced", "mps"], "GROUP": ["-", "ml"], "PRIORITY": ["0", "0"],
+                               "CAP": ["-", "-"]}.items():
             at = head.index(column)
             assert [line[at:].split()[0] for line in lines] == values
         assert "mps" in self.ok("show", "web1")

@@ -1,0 +1,24 @@
+// A runner's stand-in for launcher_test.cc. Writes on descriptor 3 its process number, its user and, for each path in
+// BANDSAW_PROBE (blanks between), whether it is there ("yes"), out of sight ("no") or closed ("closed"). Waits if there
+// is "wait".
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+int main() {
+  const char* const wanted = std::getenv("BANDSAW_PROBE");
+  std::istringstream words(wanted ? wanted : "");
+  std::string report = std::to_string(::getpid()) + " " + std::to_string(::getuid());
+  bool wait = false;
+  for (std::string word; words >> word;) {
+    wait = wait || word == "wait";
+    const int file = ::open(word.c_str(), O_RDONLY | O_NONBLOCK);
+    report += file >= 0 ? " yes" : errno == ENOENT ? " no" : " closed";
+  }
+  if (::write(3, report.data(), report.size()) < 0) return 1;
+  while (wait) ::pause();
+}
