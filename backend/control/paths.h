@@ -41,6 +41,9 @@ inline constexpr unsigned kMpsFolderMode = 0711;  // who is to pass must know th
 // Makes a folder with this mode, whatever the umask is; one that is there stays as it is.
 Status make_folder(const std::string& path, unsigned mode);
 
+// How a session ends that lacks something of its sandbox, while all of it is required.
+inline constexpr int kNoSandboxStatus = 3;
+
 // A virtual GPU's name: [a-z0-9][a-z0-9-]{0,62}.
 bool valid_name(std::string_view name);
 inline constexpr const char* kNameRule = "a name has 1 to 63 of a-z, 0-9 and '-', and begins with a letter or digit";

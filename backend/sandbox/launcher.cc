@@ -111,7 +111,10 @@ Result<pid_t> Launcher::launch(const Launch& what, int given, int number) {
     return Status::error(status.code(), "cannot reach the launcher: {}", status.message());
   }
   const auto answer = receive_answer(socket_.get(), pid_, nullptr);
-  if (!answer.ok()) return answer.status();
+  if (!answer.ok()) {
+    ::shutdown(socket_.get(), SHUT_RDWR);  // what it says later would be taken for the answer to something else
+    return answer.status();
+  }
   const LauncherReply& reply = answer.value().head;
   if (reply.error != 0) return Status::error(reply.error, "cannot launch a runner: {}", std::strerror(reply.error));
   return reply.pid;

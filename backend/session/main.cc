@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   auto session = bandsaw::Session::open(config);
   if (!session.ok()) {
     bandsaw::log::error("{}", session.status().message());
-    return 1;
+    return session.status().code() == ENOTSUP ? bandsaw::kNoSandboxStatus : 1;
   }
   tell_ready(ready);
   session.value()->run();

@@ -224,6 +224,12 @@ void SessionSupervisor::died() {
   if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) {
     how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
                               : fmt::format("exited with status {}", WEXITSTATUS(status));
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoSandboxStatus) {
+      how =
+          "cannot have the sandbox that 'sandbox.mode' = \"required\" asks for on this host (`vgpuctl status` says "
+          "what is "
+          "lacking while it is \"auto\")";
+    }
   }
   pid_ = 0;
   forget_ready();
