@@ -1,7 +1,7 @@
 """Makes tables for C++ of the policies in this folder: `python3 compile.py FOLDER OUTPUT NAME...` (meson runs it).
 
 A line of a policy is `CALL: ACTION`, `CALL: ACTION if argN [& MASK] == VALUE`, `... in FIRST..LAST`, `default: ACTION`
-or `include NAME`. The first line that fits a call decides. Actions: allow, never (what that does is the loader's choice)
+or `include NAME`. The first line that fits a call decides. Actions: allow, never (what it does is the loader's choice)
 or the name of an errno. Values are numbers, C's names or OWN_PID. A comment begins with #."""
 import pathlib
 import re
