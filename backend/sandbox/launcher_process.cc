@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -239,9 +238,15 @@ Status LauncherProcess::isolate() {
   } else {
     measures_.miss("users", "vgpud does not run as root, or 'session.first_uid' is 0");
   }
-  if (config_.mode != SandboxMode::kOff) {
+  if (config_.mode == SandboxMode::kOff) {
+    leave_host();
+  } else {
     const bool early = !has_capability(CAP_SYS_ADMIN);
-    if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) make_namespaces(early);
+    if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) {
+      make_namespaces(early);
+    } else {
+      for (const char* name : {"net", "ipc", "root"}) measures_.miss(name, "without CAP_SYS_ADMIN it needs that");
+    }
     leave_host();
     check_numbers();
     if (has_landlock()) {
