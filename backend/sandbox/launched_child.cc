@@ -104,7 +104,6 @@ Status become_user(uid_t uid) {
 
 Status give_up(const ChildPlan& plan) {
   Status status = finish_root(plan);
-  if (status.ok()) empty_bounding_set();
   if (status.ok()) status = become_user(plan.config.runner_uid);
   if (status.ok()) status = drop_capabilities();
   if (status.ok() && plan.config.mode != SandboxMode::kOff) status = close_file_system(plan);

@@ -240,6 +240,7 @@ Status LauncherProcess::isolate() {
   }
   if (config_.mode == SandboxMode::kOff) {
     leave_host();
+    empty_bounding_set();
   } else {
     const bool early = !has_capability(CAP_SYS_ADMIN);
     if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) {
@@ -248,6 +249,7 @@ Status LauncherProcess::isolate() {
       for (const char* name : {"net", "ipc", "root"}) measures_.miss(name, "without CAP_SYS_ADMIN it needs that");
     }
     leave_host();
+    empty_bounding_set();  // the children's too; what it has itself it keeps
     check_numbers();
     if (has_landlock()) {
       measures_.add("landlock");

@@ -84,10 +84,10 @@ using Words = std::vector<std::string>;
 
 TEST_F(LauncherTest, ARunnerHasItsRootAndItsUser) {
   if (!start(false)) GTEST_SKIP() << launcher_->measures().lacks;
-  const auto words = report((folder_ / "state").string() + " /dev/null /etc/passwd /sys /tmp/x /bin/sh " +
-                            (folder_ / "secret").string());
+  const auto words = report("capabilities " + (folder_ / "state").string() +
+                            " /dev/null /etc/passwd /sys /tmp/x /bin/sh " + (folder_ / "secret").string());
   const std::string user = std::to_string(::geteuid() == 0 ? kRunner : ::geteuid());
-  EXPECT_EQ(words, (Words{"1", user, "yes", "yes", "no", "no", "no", "no", "no"}));
+  EXPECT_EQ(words, (Words{"1", user, "0", "yes", "yes", "no", "no", "no", "no", "no"}));
   EXPECT_EQ(status_, 0);
 }
 

@@ -1,13 +1,21 @@
 // A runner's stand-in for launcher_test.cc. Writes on descriptor 3 its process number, its user and, for each path in
-// BANDSAW_PROBE (blanks between), whether it is there ("yes"), out of sight ("no") or closed ("closed"). Waits if there
+// BANDSAW_PROBE (blanks between), whether it is there ("yes"), out of sight ("no") or closed ("closed"); for the word
+// "capabilities", how many it has or could get. Waits if there
 // is "wait".
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <sstream>
 #include <string>
+
+int capabilities() {
+  int count = 0;
+  for (int one = 0; ::prctl(PR_CAPBSET_READ, one) >= 0; ++one) count += ::prctl(PR_CAPBSET_READ, one);
+  return count;
+}
 
 int main() {
   const char* const wanted = std::getenv("BANDSAW_PROBE");
@@ -16,6 +24,10 @@ int main() {
   bool wait = false;
   for (std::string word; words >> word;) {
     wait = wait || word == "wait";
+    if (word == "capabilities") {
+      report += " " + std::to_string(capabilities());
+      continue;
+    }
     const int file = ::open(word.c_str(), O_RDONLY | O_NONBLOCK);
     report += file >= 0 ? " yes" : errno == ENOENT ? " no" : " closed";
   }
