@@ -1,7 +1,6 @@
 // A runner's stand-in for launcher_test.cc. Writes on descriptor 3 its process number, its user and, for each path in
 // BANDSAW_PROBE (blanks between), whether it is there ("yes"), out of sight ("no") or closed ("closed"); for the word
-// "capabilities", how many it has or could get. Waits if there
-// is "wait".
+// "capabilities", how many it has or could get. Waits if there is "wait".
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -288,11 +288,16 @@ class TestControl(DaemonCase):
         for written, now in (("mps", "mps"), ("isolated", "time-sliced"), ("corun", "mps")):  # earlier words too
             assert self.hook(domain.format(f"<b:vgpu name='web1' sharing='{written}'/>"), "guest").returncode == 0
             assert self.show("web1")["sharing"] == now
+        grouped = "<b:vgpu name='web1' sharing='mps' group='ml'/>"
+        assert self.hook(domain.format(grouped), "guest").returncode == 0
+        assert self.show("web1")["group"] == "ml"
+        assert "group='ml'" in self.ok("xml", "web1")
         for xml, code, reason in (("<b:vgpu name='web0' compute='80'/>", 1, "would sum to 110 %"),
                                   ("<b:vgpu name='web0' compute='0'/>", 1, "is 0 %"),
                                   ("<b:vgpu name='web0' compute='lots'/>", 1, "must be a whole number"),
                                   ("<b:vgpu name='web0' colour='1'/>", 1, "'colour', which is not a share"),
                                   ("<b:vgpu name='web0' sharing='mine'/>", 1, "no sharing 'mine'"),
+                                  ("<b:vgpu name='web0' group='ml'/>", 1, "for virtual GPUs that are mps"),
                                   ("<b:vgpu compute='1'/>", 1, "has no name"),
                                   ("<b:vgpu name='web9'/>", 4, "no virtual GPU 'web9'"),
                                   ("<b:vgpu name='web0'", 1, "is not a libvirt domain")):
