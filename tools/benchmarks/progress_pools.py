@@ -145,16 +145,16 @@ class BandsawPool(Pool):
         memory = self.daemon.status()["device"]["memory"] // 2**20
         super().__init__(device, memory - (0 if device == "soft" else SPARE_MIB))
         self._sharing = sharing
-        self._bound = False  # somebody in the case has a bound on latency
+        self._with_bound = False  # somebody in the case has a bound on latency
 
     def ready(self, case: Case, sharing: str) -> list[Group]:
-        self._bound = sharing == PRIORITY and any(who.latency_us for who in case.tenants)
+        self._with_bound = sharing == PRIORITY and any(who.latency_us for who in case.tenants)
         return super().ready(case, sharing)
 
     def variant(self, who: Who, sharing: str) -> str:
         if sharing == PRIORITY and who.priority:
             return "prior"
-        return "beside a bound" if self._bound else ""  # what it may use is settled when its program starts
+        return "beside a bound" if self._with_bound else ""  # what it may use is settled when its program starts
 
     def variables(self, who: Who, variant: str) -> dict[str, str]:
         prior = variant == "prior"
