@@ -13,12 +13,13 @@
 //                       kFail           value = a CUresult: all calls of the guest process return it from now on
 //                       kStandstill     value = milliseconds: records wait from now on, and what is in flight ends.
 //                                       Answered when nothing happens any more; EBUSY: work did not end in that time,
-//                                       and records go on
+//                                       and records go on. flags: kIfIdle: EBUSY too as soon as a record comes
 //                       kMoveMemory     flags: kToDevice, or 0: to host memory. Only at a standstill
 //                       kGoOn           records go on
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
+//                       kCallWaits      at a standstill, once: records have come, and wait for its end. Not answered
 // Things that guest processes hand to each other, or one that has several virtual GPUs to itself, by keys that the
 // sessions make. ExchangeTail follows each of these:
 //   runner -> session   kPublish        id = the request's number, bytes; payload; fd, or none
@@ -84,6 +85,7 @@ enum class RunnerMessageType : uint32_t {
   kStandstill,
   kMoveMemory,
   kGoOn,
+  kCallWaits,
 };
 
 constexpr bool is_about_segments(RunnerMessageType type) {
@@ -93,6 +95,7 @@ constexpr bool is_about_segments(RunnerMessageType type) {
 // Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.
 inline constexpr uint32_t kFetchLent = 1;
 inline constexpr uint32_t kToDevice = 1;  // of kMoveMemory
+inline constexpr uint32_t kIfIdle = 1;    // of kStandstill
 
 struct RunnerMessage {
   RunnerMessageType type{};

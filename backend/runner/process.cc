@@ -160,7 +160,7 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
 
 bool Process::pass_waiting() {
   at_gate_ = at_compiler_ = at_word_ = at_swapper_ = false;
-  const bool released = standstill_.advance(busy() || (standstill_.wanted() && !workers_->idle()));
+  const bool released = standstill_.advance(busy() || (standstill_.wanted() && !workers_->idle()), !waiting_.empty());
   if (standstill_.at_rest()) return released;
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());

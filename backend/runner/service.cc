@@ -112,6 +112,9 @@ Status Service::assign(Message& message) {
     process_->set_waker(make_event_waker(std::move(message.fds[kWake])));
   }
   record_loop_ = std::make_unique<RecordLoop>(process_, std::move(message.fds[kKick]));
+  record_loop_->set_on_call_waits([this] {
+    if (!send({.type = RunnerMessageType::kCallWaits})) log::warn("cannot reach the session: {}", std::strerror(errno));
+  });
   record_loop_->start();
   tail.vgpu[sizeof(tail.vgpu) - 1] = tail.comm[sizeof(tail.comm) - 1] = '\0';
   log::info("serves {} of guest process {} ({})", tail.vgpu, tail.guest_pid, tail.comm);
@@ -162,8 +165,9 @@ Status Service::handle(Message& message) {
     case RunnerMessageType::kDropRegion:
       return process_->memory().drop_region(header.id, done);
     case RunnerMessageType::kStandstill:
-      process_->standstill().begin(std::chrono::milliseconds(header.value),
-                                   [this, serial = header.serial](int error) { answer(serial, error); });
+      process_->standstill().begin(
+          std::chrono::milliseconds(header.value), [this, serial = header.serial](int error) { answer(serial, error); },
+          (header.flags & kIfIdle) != 0);
       record_loop_->wake();
       return {};
     case RunnerMessageType::kMoveMemory: {

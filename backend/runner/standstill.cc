@@ -11,10 +11,11 @@ constexpr std::chrono::milliseconds kFirstHold{250}, kGiveWay{20};
 
 }  // namespace
 
-void Standstill::begin(std::chrono::milliseconds patience, Done done) {
+void Standstill::begin(std::chrono::milliseconds patience, Done done, bool if_idle) {
   std::lock_guard lock(mutex_);
   done_ = std::move(done);
   patience_ = patience;
+  if_idle_ = if_idle;
   turn_.fetch_add(1, std::memory_order_relaxed);
   wanted_.store(true, std::memory_order_release);
 }
@@ -41,6 +42,7 @@ bool Standstill::admits(const wire::CheckedRecord& record) const {
 }
 
 void Standstill::issued(const wire::CheckedRecord& record) {
+  ++seen_;
   if (record.info->engine || record.info->order == wire::Order::kStream) ++issued_;
 }
 
@@ -65,13 +67,17 @@ bool Standstill::give_way(Clock::Point now) {
     hold_for_ *= 2;
     return true;
   }
-  wanted_.store(false, std::memory_order_release);
-  stage_ = Stage::kNone;
-  answer(EBUSY);
+  give_up();
   return true;
 }
 
-bool Standstill::advance(bool busy) {
+void Standstill::give_up() {
+  wanted_.store(false, std::memory_order_release);
+  stage_ = Stage::kNone;
+  answer(EBUSY);
+}
+
+bool Standstill::advance(bool busy, bool waits) {
   Stage stage = stage_.load(std::memory_order_relaxed);
   if (!wanted()) {
     stage_ = Stage::kNone;
@@ -83,8 +89,13 @@ bool Standstill::advance(bool busy) {
   }
   const Clock::Point now = clock_.now();
   if (stage == Stage::kRest) return false;
+  if (stage != Stage::kNone && if_idle_ && (waits || seen_ != seen_before_)) {
+    give_up();
+    return true;
+  }
   if (stage == Stage::kNone) {
     begun_ = now;
+    seen_before_ = seen_;
     hold_for_ = kFirstHold;
     hold(now);
   } else if (stage == Stage::kPausing) {

@@ -28,8 +28,9 @@ class Standstill {
   Standstill(GateView* gate, const Clock* clock) : gate_(*gate), clock_(*clock) {}
   void set_device(Device* device) { device_ = device; }
 
-  // `done` is called by the record loop, or by end(). Not while another is under way.
-  void begin(std::chrono::milliseconds patience, Done done);
+  // `done` is called by the record loop, or by end(). Not while another is under way. `if_idle`: only as long as no
+  // record comes; EBUSY as soon as one does.
+  void begin(std::chrono::milliseconds patience, Done done, bool if_idle = false);
   void end();
   bool wanted() const { return wanted_.load(std::memory_order_acquire); }
   bool at_rest() const { return stage_.load(std::memory_order_acquire) == Stage::kRest; }
@@ -39,8 +40,8 @@ class Standstill {
   // It is being executed.
   void issued(const wire::CheckedRecord& record);
   // Goes on with what begin() has asked for. `busy`: work whose first part was issued is still to be issued, or threads
-  // still carry out calls. True: records that waited may go on.
-  bool advance(bool busy);
+  // still carry out calls. `waits`: records do. True: records that waited may go on.
+  bool advance(bool busy, bool waits = false);
 
  private:
   enum class Stage { kNone, kHolding, kSettling, kPausing, kRest };
@@ -48,6 +49,7 @@ class Standstill {
   void hold(Clock::Point now);
   void settle();
   bool give_way(Clock::Point now);
+  void give_up();
   void answer(int error);
 
   GateView& gate_;
@@ -60,9 +62,11 @@ class Standstill {
   std::mutex mutex_;
   Done done_;                             // guarded by mutex_
   std::chrono::milliseconds patience_{};  // guarded by mutex_ until wanted_ says that it is set
+  bool if_idle_ = false;                  // the same
   Clock::Point begun_{}, held_since_{}, paused_until_{};
   std::chrono::nanoseconds hold_for_{};
   uint64_t issued_ = 0, issued_before_ = 0;
+  uint64_t seen_ = 0, seen_before_ = 0;  // records
   std::shared_ptr<std::atomic<bool>> settled_;
 };
 

@@ -101,6 +101,7 @@ void RecordLoop::run() {
       rest();
       continue;
     }
+    said_call_waits_ = false;
     if (!process_->waiting().full() && serve_any()) {
       gate_probes_ = 0;
       continue;
@@ -147,11 +148,18 @@ void RecordLoop::wait_for_work() {
   wait(fds);
 }
 
-// Records stay in their rings until the standstill ends.
+// Records stay in their rings until the standstill ends; whoever has asked for it hears of the first.
 void RecordLoop::rest() {
   if (!dropping_.empty()) finish_drops();
-  pollfd fds[] = {{command_.get(), POLLIN, 0}};
-  wait(fds);
+  for (const CommandRingRef& ring : rings_) ring->set_sleeping(true);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!said_call_waits_ && any_wait()) {
+    said_call_waits_ = true;
+    if (on_call_waits_) on_call_waits_();
+  }
+  pollfd fds[] = {{command_.get(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
+  wait(std::span(fds).first(said_call_waits_ ? 1 : 2));
+  for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
 }
 
 // Executes at most one record of the ring. False: it has none whose turn it is.
@@ -190,6 +198,12 @@ bool RecordLoop::serve_any() {
 
 bool RecordLoop::any_more() const {
   return std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) { return ring->has_more(); });
+}
+
+bool RecordLoop::any_wait() const {
+  return !process_->waiting().empty() || std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) {
+    return ring->has_pending || ring->has_more();
+  });
 }
 
 // While the device waits on this thread, for work of this process: others need not wait for the time slice's end as

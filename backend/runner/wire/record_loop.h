@@ -30,6 +30,8 @@ class RecordLoop {
   // Stops the thread; records that are left stay where they are.
   ~RecordLoop();
 
+  // Called by the loop's thread, once in each standstill: records wait for its end. Before start().
+  void set_on_call_waits(std::function<void()> call_waits) { on_call_waits_ = std::move(call_waits); }
   void start();
   void add_ring(CommandRingRef ring);
   // Executes what the ring still holds, then drops it and calls `gone`, from the record loop's thread.
@@ -54,6 +56,7 @@ class RecordLoop {
   bool serve(const CommandRingRef& ring);
   bool serve_any();
   bool any_more() const;
+  bool any_wait() const;
   bool is_wanted();
   void wait_at_gate();
   void wait_for_work();
@@ -73,8 +76,10 @@ class RecordLoop {
   Commands commands_;                  // guarded by mutex_
   std::vector<CommandRingRef> rings_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
-  int gate_probes_ = 0;  // at the rings, in vain, while work waits at a gate
-  size_t current_ = 0;   // the ring that had the last record
+  std::function<void()> on_call_waits_;
+  bool said_call_waits_ = false;  // of this standstill
+  int gate_probes_ = 0;           // at the rings, in vain, while work waits at a gate
+  size_t current_ = 0;            // the ring that had the last record
   uint64_t last_seq_ = 0;
   const std::chrono::nanoseconds poll_budget_max_;
   std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping

@@ -31,6 +31,9 @@ class StandstillTest : public testing::Test {
   void begin(milliseconds patience = milliseconds(1000)) {
     standstill_.begin(patience, [this](int error) { answer_ = error; });
   }
+  void begin_if_idle() {
+    standstill_.begin(milliseconds(200), [this](int error) { answer_ = error; }, true);
+  }
   // As the record loop does, for so long.
   void run(milliseconds time, bool busy = false) {
     for (milliseconds passed{0}; passed < time; passed += milliseconds(1)) {
@@ -147,6 +150,39 @@ TEST_F(StandstillTest, TheNextOneIsNotTakenForTheLast) {
   device_.finish();
   run(milliseconds(2));
   EXPECT_EQ(answer_, 0);
+}
+
+TEST_F(StandstillTest, OfWhatIsIdleOneRecordEndsIt) {
+  begin_if_idle();
+  run(milliseconds(3));
+  EXPECT_FALSE(answer_);
+  issue();
+  EXPECT_TRUE(standstill_.advance(false));
+  EXPECT_EQ(answer_, EBUSY);
+  EXPECT_TRUE(admits(Engine::kCompute));
+}
+
+TEST_F(StandstillTest, OfWhatIsIdleOneThatWaitsEndsItToo) {
+  begin_if_idle();
+  standstill_.advance(false, true);
+  EXPECT_TRUE(standstill_.advance(false, true));
+  EXPECT_EQ(answer_, EBUSY);
+}
+
+TEST_F(StandstillTest, WhatIsIdleRests) {
+  issue();  // long ago
+  begin_if_idle();
+  run(milliseconds(3));
+  device_.finish();
+  run(milliseconds(2));
+  EXPECT_EQ(answer_, 0);
+  EXPECT_TRUE(standstill_.at_rest());
+}
+
+TEST_F(StandstillTest, WhatTheDeviceStillHasIsNotIdle) {
+  begin_if_idle();
+  run(milliseconds(210));
+  EXPECT_EQ(answer_, EBUSY);
 }
 
 }  // namespace
