@@ -141,6 +141,19 @@ Status take_group(const nlohmann::json& value, std::string* out) {
   return {};
 }
 
+// null: as configured.
+Status take_idle_suspend(const nlohmann::json& value, std::optional<uint32_t>* out) {
+  uint32_t seconds = 0;
+  if (value.is_null()) {
+    out->reset();
+  } else if (Status status = take_small(value, "idle_suspend_s", kIdleSuspendMost, &seconds); status.ok()) {
+    *out = seconds;
+  } else {
+    return status;
+  }
+  return {};
+}
+
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
   if (key == "resident") return take_number(value, key, uint64_t{1} << 56, &spec->resident);
@@ -155,6 +168,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "group") return take_group(value, &spec->group);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
   if (key == "host_memory") return take_host_memory(value, &spec->host_memory);
+  if (key == "idle_suspend_s") return take_idle_suspend(value, &spec->idle_suspend_s);
   if (key == "limits") return take_limits(value, &spec->limits);
   if (key == "owner") return take_text(value, key, &spec->owner);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
@@ -202,6 +216,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"group", spec.group},
           {"sms", spec.sms},
           {"owner", spec.owner},
+          {"idle_suspend_s", spec.idle_suspend_s ? nlohmann::json(*spec.idle_suspend_s) : nlohmann::json()},
           {"host_memory", spec.host_memory},
           {"limits", to_json(spec.limits)},
           {"direct_mode", spec.direct_mode},

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,10 @@ struct VgpuSpec {
   uint32_t latency_us = 0;          // short work of it waits for others at most so long, in microseconds; 0: no bound
   uint32_t kernel_deadline_ms = 0;  // GPU time after which a program whose kernel still runs is ended; 0: never
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
-  std::string group;         // of an MPS one: who shares an MPS daemon and its faults with it; empty: nobody
-  uint32_t sms = 0;          // SMs of its own, for an MPS one; 0: none
+  std::string group;  // of an MPS one: who shares an MPS daemon and its faults with it; empty: nobody
+  uint32_t sms = 0;   // SMs of its own, for an MPS one; 0: none
+  // Seconds without work after which it leaves its device until the next call; 0: never. None: as configured.
+  std::optional<uint32_t> idle_suspend_s;
   uint64_t host_memory = 0;  // bytes of host memory that its session and programs\' runners may have; 0: as configured
   std::string owner;         // USER or @GROUP whose programs may use it; empty: whoever opens a socket
   OwnLimits limits{};        // how much its programs may hold, where that is not as the configuration says
@@ -66,6 +69,7 @@ constexpr uint32_t least_latency_us(Sharing sharing) {
 }
 
 inline constexpr uint32_t kKernelDeadlineMax = 86'400'000;
+inline constexpr uint32_t kIdleSuspendMost = 31 * 86'400;
 
 // What one physical device offers.
 struct DeviceCapacity {

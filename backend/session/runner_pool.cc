@@ -117,6 +117,7 @@ void RunnerPool::take(Taken taken) {
   if (waiters_.size() >= kUsageSlots) return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
   if (launch_config_.refusal && launch_config_.refusal != EAGAIN)
     return taken(Status::error(launch_config_.refusal, "{}", launch_config_.why));
+  if (on_call_) on_call_();
   waiters_.push_back({std::move(taken), Clock::now() + kWaiterTimeout});
   serve();
   keep_warm();
@@ -162,6 +163,9 @@ RunnerProcess::Watcher RunnerPool::watcher() {
     if (runner->device_info()) device_info_ = *runner->device_info();
     serve();
     keep_warm();
+  };
+  made.call_waits = [this] {
+    if (on_call_) on_call_();
   };
   made.exchange = [this](RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
     if (is_about_segments(message.type)) return segments_ ? segments_->request(runner, message, tail) : void();

@@ -39,6 +39,8 @@ class RunnerPool : public RunnerSource {
   // While held, nobody gets a runner and none is kept warm: who asks waits until it ends, for however long.
   void hold(bool held);
   std::vector<Runner*> serving() const;
+  // Called each time that a process asks for a runner, or calls one that stands still.
+  void on_call(std::function<void()> call) { on_call_ = std::move(call); }
 
   // What its runners' processes hand to each other and to those of other virtual GPUs.
   ExchangeService& exchange() { return exchange_; }
@@ -102,7 +104,7 @@ class RunnerPool : public RunnerSource {
   unsigned failures_in_a_row_ = 0;
   uint64_t started_ = 0, failed_ = 0;
   std::string last_failure_;
-  std::function<void()> on_failing_;
+  std::function<void()> on_failing_, on_call_;
 };
 
 }  // namespace bandsaw

@@ -23,6 +23,19 @@ std::string describe_exit(int status) {
   return fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 
+// What registers memory with the driver, or takes it back, waits there while contexts are off the GPU.
+bool needs_contexts(RunnerMessageType type) {
+  switch (type) {
+    case RunnerMessageType::kAddRegion:
+    case RunnerMessageType::kDropRegion:
+    case RunnerMessageType::kRamDrop:
+    case RunnerMessageType::kRevoked:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // A memfd with these bytes.
 Result<UniqueFd> file_of(std::span<const std::byte> bytes) {
   UniqueFd file(::memfd_create("bandsaw-message", MFD_CLOEXEC));
@@ -73,6 +86,8 @@ RunnerProcess::RunnerProcess(event_base* base, Launcher* launcher, pid_t pid, Un
       -1, EV_TIMEOUT);
   failed_timer_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->answer_failed(); },
                        -1, EV_TIMEOUT);
+  called_ =
+      call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->call_waits(); }, -1, EV_TIMEOUT);
   event_add(readable_.get(), nullptr);
   const timeval timeout = to_timeval(kStartTimeout);
   event_add(kill_timer_.get(), &timeout);
@@ -88,6 +103,7 @@ void RunnerProcess::kill() { launcher_->kill(pid_); }
 
 void RunnerProcess::send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) {
   message.serial = next_serial_++;
+  if (contexts_off_ && needs_contexts(message.type)) event_active(called_.get(), EV_TIMEOUT, 0);
   under_way_.emplace(message.serial, std::move(done));
   if (!socket_) return fail_later(message.serial, EPIPE);
   UniqueFd file;
@@ -216,6 +232,7 @@ void RunnerProcess::handle(const RunnerMessage& message) {
     answer(message.id, static_cast<int>(std::min<uint64_t>(message.value, 4095)));
     return;
   }
+  if (message.type == RunnerMessageType::kCallWaits && ready()) return call_waits();
   const bool known =
       message.value == VGPU_WINDOW_BASE_0 || message.value == VGPU_WINDOW_BASE_1 || message.value == VGPU_WINDOW_BASE_2;
   if (message.type != RunnerMessageType::kReady || ready() || !known) {
@@ -226,6 +243,10 @@ void RunnerProcess::handle(const RunnerMessage& message) {
   window_base_ = message.value;
   if (!stopping_) event_del(kill_timer_.get());
   watcher_.ready(this);
+}
+
+void RunnerProcess::call_waits() {
+  if (watcher_.call_waits) watcher_.call_waits();
 }
 
 void RunnerProcess::answer(uint32_t serial, int error) {

@@ -36,6 +36,8 @@ class RunnerProcess : public Runner {
   // Told on the event loop's thread; neither may destroy the runner.
   struct Watcher {
     std::function<void(RunnerProcess*)> ready;  // kReady has come
+    // Its guest process waits for the end of a standstill.
+    std::function<void()> call_waits{};
     // kPublish, kFetch or kWithdraw has come
     std::function<void(RunnerProcess*, const RunnerMessage&, const ExchangeTail&, UniqueFd)> exchange;
   };
@@ -73,6 +75,7 @@ class RunnerProcess : public Runner {
   void kill();
   void receive();
   void handle(const RunnerMessage& message);
+  void call_waits();
   bool handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
   void take_device_info(std::span<const std::byte>* packet);
   bool handle_channel_groups(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
@@ -91,7 +94,7 @@ class RunnerProcess : public Runner {
   MpsPriority priority_ = MpsPriority::kBelowNormal;
   UniqueFd socket_;
   Watcher watcher_;
-  EventPtr readable_, writable_, kill_timer_, failed_timer_;
+  EventPtr readable_, writable_, kill_timer_, failed_timer_, called_;
   std::deque<Waiting> out_;
   std::map<uint32_t, Done> under_way_;
   std::vector<std::pair<uint32_t, int>> failed_;

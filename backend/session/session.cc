@@ -141,6 +141,7 @@ Status Session::prepare() {
   pool_->set_segments(segments_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
+  make_sleep_watch();
   choose_device_of_helpers();
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(sharing_config_));
@@ -190,17 +191,34 @@ void Session::make_suspension() {
   if (is_cuda(sharing_config_)) {
     checkpointer_ = std::make_unique<CheckpointerProcess>(base_.get(), launcher_.get());
   }
-  suspension_ = std::make_unique<Suspension>(
-      base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
-                                       .hold = [this](bool held) { pool_->hold(held); },
-                                       .check = [this] { return check_suspendable(); },
-                                       .on_device =
-                                           [this] {
-                                             const Usage total = usage_page_.total();
-                                             const int64_t there = total.memory_bytes - total.swapped_bytes;
-                                             return static_cast<uint64_t>(std::max<int64_t>(there, 0));
-                                           },
-                                       .checkpointer = checkpointer_.get()});
+  suspension_ =
+      std::make_unique<Suspension>(base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
+                                                                    .hold = [this](bool held) { pool_->hold(held); },
+                                                                    .check = [this] { return check_suspendable(); },
+                                                                    .on_device = [this] { return bytes_on_device(); },
+                                                                    .changed =
+                                                                        [this] {
+                                                                          if (!suspension_->asleep())
+                                                                            sleep_watch_->begin();
+                                                                          control_->notify("sleep");
+                                                                        },
+                                                                    .checkpointer = checkpointer_.get()});
+}
+
+uint64_t Session::bytes_on_device() const {
+  const Usage total = usage_page_.total();
+  return static_cast<uint64_t>(std::max<int64_t>(total.memory_bytes - total.swapped_bytes, 0));
+}
+
+void Session::make_sleep_watch() {
+  sleep_watch_ = std::make_unique<SleepWatch>(base_.get(),
+                                              SleepWatch::Session{.activity = [this] { return usage_page_.activity(); },
+                                                                  .awake = [this] { return suspension_->running(); },
+                                                                  .idle = [this] { control_->notify("sleep"); }});
+  pool_->on_call([this] {
+    sleep_watch_->called();
+    suspension_->call_waits();
+  });
 }
 
 Status Session::check_suspendable() const {

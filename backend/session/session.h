@@ -20,6 +20,7 @@
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
 #include "backend/session/segment_service.h"
+#include "backend/session/sleep_watch.h"
 #include "backend/session/status_query.h"
 #include "backend/session/suspension.h"
 #include "backend/session/usage_page_owner.h"
@@ -89,6 +90,11 @@ class Session {
   void apply_sharing_config();
   nlohmann::json status() const;
   void make_suspension();
+  // One that is idle leaves its device, and comes back at the first call.
+  void make_sleep_watch();
+  Status sleep(const nlohmann::json& request);
+  nlohmann::json health() const;
+  uint64_t bytes_on_device() const;
   // An error: something of it is shared with others, who would lose it.
   Status check_suspendable() const;
   // By name: how much is held, and how much may be.
@@ -117,6 +123,7 @@ class Session {
   std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<CheckpointerProcess> checkpointer_;  // null: the device has no contexts
   std::unique_ptr<Suspension> suspension_;             // before the pool, whose runners may still answer it
+  std::unique_ptr<SleepWatch> sleep_watch_;
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;

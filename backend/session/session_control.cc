@@ -2,6 +2,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "backend/control/vgpu_spec.h"
 #include "backend/session/session.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/base/log.h"
@@ -41,7 +42,11 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     state["ok"] = true;
     return state;
   }
-  if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
+  if (op == "sleep") {
+    const Status status = sleep(request);
+    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+  }
+  if (op == "faulted") return health();
   if (op == "shutdown") {
     stop_soon();
     return {{"ok", true}};
@@ -79,7 +84,35 @@ Status Session::set(const nlohmann::json& request) {
     if (!request["suspension"].is_string()) return Status::error(EINVAL, "'suspension' must be a text");
     if (Status status = suspension_->want(request["suspension"].get<std::string>()); !status.ok()) return status;
   }
+  const auto idle = request.find("idle_suspend_s");
+  if (idle != request.end()) {
+    if (!idle->is_number_unsigned() || idle->get<uint64_t>() > kIdleSuspendMost) {
+      return Status::error(EINVAL, "'idle_suspend_s' must be a number of seconds");
+    }
+    sleep_watch_->set_after(std::chrono::seconds(idle->get<uint64_t>()));
+  }
   return request.contains("segments") ? segments_->set(request["segments"]) : Status();
+}
+
+Status Session::sleep(const nlohmann::json& request) {
+  const auto bytes = request.find("bytes");
+  if (bytes == request.end() || !bytes->is_number_unsigned()) return Status::error(EINVAL, "sleep needs 'bytes'");
+  if (!sleep_watch_->idle()) return Status::error(EBUSY, "it is not idle any more");
+  const Status status = suspension_->sleep(bytes->get<uint64_t>());
+  if (!status.ok()) sleep_watch_->begin();
+  return status;
+}
+
+// `bytes`: that lie in the host's memory while it sleeps, or would.
+nlohmann::json Session::health() const {
+  const bool sleeps = suspension_->sleeps();
+  return {{"ok", true},
+          {"mps", faulted()},
+          {"failing", pool_->failing()},
+          {"sleeps", sleeps},
+          {"asleep", suspension_->asleep()},
+          {"would_sleep", !sleeps && sleep_watch_->would_sleep()},
+          {"bytes", sleeps ? suspension_->sleep_bytes() : bytes_on_device()}};
 }
 
 Status Session::check_device(const SharingConfig& wanted) const {

@@ -17,6 +17,10 @@ namespace {
 // How long work may take to end; and how long any step may take before runners that are silent are killed.
 constexpr std::chrono::milliseconds kPatience{10000};
 constexpr timeval kStepMost{40, 0};
+// How long what is idle may take to be at rest.
+constexpr std::chrono::milliseconds kIdlePatience{200};
+// Between attempts to come back while calls wait.
+constexpr std::chrono::milliseconds kLongestPause{30000};
 
 // What has become of the runner nobody has said.
 bool is_unknown(int error) { return error == EPIPE || error == ETIMEDOUT; }
@@ -49,6 +53,9 @@ Suspension::Suspension(event_base* base, Session session) : session_(std::move(s
   timer_.reset(event_new(
       base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Suspension*>(self)->end_silent(); },
       this));
+  again_.reset(event_new(
+      base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Suspension*>(self)->call_waits(); },
+      this));
 }
 
 Suspension::~Suspension() = default;
@@ -66,8 +73,46 @@ Status Suspension::want(const std::string& text) {
 void Suspension::want(Want want) {
   if (want == told_) return;
   told_ = wanted_ = want;
+  sleeps_ = false;  // what it has begun goes on in vgpud's name
+  event_del(again_.get());
   error_.clear();
   advance();
+}
+
+Status Suspension::sleep(uint64_t most) {
+  if (!running()) return Status::error(EBUSY, "it does not run");
+  if (Status status = session_.check(); !status.ok()) return status;
+  sleeps_ = true;
+  call_waits_ = false;
+  pause_ = session_.first_pause;
+  most_ = most;
+  wanted_ = Want::kSuspend;
+  error_.clear();
+  advance();
+  return {};
+}
+
+void Suspension::call_waits() {
+  if (!sleeps_) return;
+  event_del(again_.get());
+  if (!std::exchange(call_waits_, true)) woken_ = std::chrono::steady_clock::now();
+  wanted_ = Want::kRun;
+  advance();
+}
+
+// It could not come back, and somebody waits for that.
+void Suspension::try_later() {
+  if (!sleeps_ || !call_waits_ || wanted_ == Want::kRun) return;
+  log::error("cannot come back to the device, next attempt in {} ms: {}", pause_.count(), error_);
+  const timeval time = to_timeval(pause_);
+  event_add(again_.get(), &time);
+  pause_ = std::min(2 * pause_, kLongestPause);
+}
+
+// No process gets a runner until all goes on.
+void Suspension::hold() {
+  session_.hold(true);
+  if (session_.checkpointer && !keeps_contexts_ && !session_.runners().empty()) session_.checkpointer->start();
 }
 
 void Suspension::advance() {
@@ -79,15 +124,19 @@ void Suspension::advance() {
       wanted_ = Want::kRun;
       return;
     }
-    session_.hold(true);
-    if (session_.checkpointer && !keeps_contexts_) session_.checkpointer->start();
-    tell(State::kPausing, {.type = RunnerMessageType::kStandstill, .value = static_cast<uint64_t>(kPatience.count())},
+    if_idle_ = sleeps_;
+    if (!if_idle_) hold();
+    const auto patience = if_idle_ ? kIdlePatience : kPatience;
+    tell(State::kPausing,
+         {.type = RunnerMessageType::kStandstill,
+          .flags = if_idle_ ? kIfIdle : 0,
+          .value = static_cast<uint64_t>(patience.count())},
          &Suspension::paused);
   } else if (state_ == State::kPaused && run) {
     tell(State::kGoingOn, {.type = RunnerMessageType::kGoOn}, &Suspension::went_on);
   } else if (state_ == State::kPaused && wanted_ == Want::kSuspend) {
     tell(State::kLeaving, {.type = RunnerMessageType::kMoveMemory}, &Suspension::left);
-  } else if (state_ == State::kSuspended && wanted_ != Want::kSuspend) {
+  } else if (state_ == State::kSuspended && run) {
     contexts_return();
   }
 }
@@ -149,9 +198,20 @@ void Suspension::fall_back(State state) {
   wanted_ = state == State::kSuspended ? Want::kSuspend : Want::kRun;
 }
 
+// Whether it goes on from here. A call that came in time is nobody's error; if vgpud wants it to stop by now, that
+// begins anew.
+bool Suspension::paused_to_sleep() {
+  const bool refused = !step_->errors.empty() || (sleeps_ && bytes_ > most_);
+  if (refused && sleeps_) wanted_ = Want::kRun;
+  if (refused && wanted_ != Want::kRun) tell(State::kGoingOn, {.type = RunnerMessageType::kGoOn}, &Suspension::went_on);
+  if (!refused && wanted_ != Want::kRun) hold();
+  return !refused;
+}
+
 void Suspension::paused() {
   state_ = State::kPaused;
   bytes_ = session_.on_device();
+  if (std::exchange(if_idle_, false) && !paused_to_sleep()) return;
   if (!step_->errors.empty()) return fall_back(State::kRunning);
   const Status status = session_.check();  // what the last work has begun
   if (status.ok()) return;
@@ -170,6 +230,10 @@ void Suspension::left() {
 // What was moved by then need not be moved by the driver, which is slow.
 void Suspension::contexts_leave() {
   if (!session_.checkpointer || keeps_contexts_) return contexts_left();
+  if (session_.runners().empty()) {  // nobody waits for its answer
+    session_.checkpointer->stop();
+    return contexts_left();
+  }
   start(
       State::kLeaving,
       [this](Runner* runner, const Runner::Done& done) {
@@ -204,7 +268,10 @@ void Suspension::contexts_left() {
   }
   state_ = State::kSuspended;
   falling_back_ = false;
-  log::info("suspended: {} bytes have left the device", bytes_);
+  since_ = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  log::info("{}: {} bytes have left the device", sleeps_ ? "asleep" : "suspended", bytes_);
+  if (sleeps_ && session_.changed) session_.changed();
+  try_later();
 }
 
 void Suspension::contexts_return() {
@@ -233,6 +300,7 @@ void Suspension::contexts_returned() {
   error_ = step_->error;
   wanted_ = Want::kSuspend;
   state_ = State::kSuspended;
+  try_later();
 }
 
 void Suspension::returned() {
@@ -246,14 +314,24 @@ void Suspension::went_on() {
   falling_back_ = false;
   bytes_ = 0;
   off_.clear();
+  const bool slept = std::exchange(sleeps_, false);
+  if (std::exchange(since_, 0) != 0 && slept) {
+    const auto took = std::chrono::steady_clock::now() - woken_;
+    log::info("awake again, {} ms after a call", std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+  }
   if (session_.checkpointer) session_.checkpointer->stop();
   session_.hold(false);
+  if (session_.changed) session_.changed();
 }
 
 nlohmann::json Suspension::describe() const {
   static constexpr const char* kNames[] = {"running",   "pausing",   "paused",  "leaving",
                                            "suspended", "returning", "going on"};
-  return {{"state", kNames[static_cast<int>(state_)]}, {"error", error_}, {"bytes", bytes_}};
+  return {{"state", kNames[static_cast<int>(state_)]},
+          {"error", error_},
+          {"bytes", bytes_},
+          {"asleep", asleep()},
+          {"since", suspended() ? since_ : 0}};
 }
 
 }  // namespace bandsaw

@@ -1,9 +1,11 @@
 // Takes all that a virtual GPU holds off its device, while its programs wait in their calls, and brings it back.
 //
 // vgpud says what it wants, again and again if it likes; this gets there, or goes back to where it was and says why. A
-// pause comes first: it finds out how much is to move, before anything does.
+// pause comes first: it finds out how much is to move, before anything does. One that vgpud wants to run may sleep: it
+// leaves its device as if suspended, and comes back by itself at the first call.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +31,8 @@ class Suspension {
     std::function<void(bool)> hold;                 // true: no process gets a runner, and none waits warm
     std::function<Status()> check;                  // an error says what cannot be suspended
     std::function<uint64_t()> on_device;            // bytes that lie there
+    std::function<void()> changed;                  // it sleeps, or is awake again; may be null
+    std::chrono::milliseconds first_pause{1000};    // between attempts of who sleeps to come back; doubles
     Checkpointer* checkpointer = nullptr;           // null: on this device processes have nothing but their memory
   };
 
@@ -41,10 +45,22 @@ class Suspension {
   // Of the set message: "run", "pause" or "suspend". EINVAL.
   Status want(const std::string& text);
 
+  // While vgpud wants it to run: to sleep, if no call comes meanwhile and at most so many bytes are to move. An error:
+  // not now.
+  Status sleep(uint64_t most);
+  // A program calls, or one asks for a runner: whoever sleeps comes back.
+  void call_waits();
+  bool sleeps() const { return sleeps_; }  // or is on the way there or back
+  bool asleep() const { return sleeps_ && state_ == State::kSuspended; }
+  // That it has taken to sleep, or may take.
+  uint64_t sleep_bytes() const { return asleep() ? bytes_ : most_; }
+  bool running() const { return state_ == State::kRunning && !step_ && told_ == Want::kRun; }
+
   bool suspended() const { return state_ == State::kSuspended; }
   // Its programs wait, and no step is under way.
   bool stands_still() const { return state_ == State::kPaused || state_ == State::kSuspended; }
-  // {"state": "running", ..., "error": why what was wanted last did not come, "bytes": that lay on the device}
+  // {"state": "running", ..., "error": why what was wanted last did not come, "bytes": that lay on the device,
+  // "asleep": it has left by itself, "since": seconds of the epoch at which it left, or 0}
   nlohmann::json describe() const;
 
  private:
@@ -66,18 +82,28 @@ class Suspension {
   void returned();
   void went_on();
   void fall_back(State state);
+  void hold();
+  bool paused_to_sleep();
+  void try_later();
   void end_silent();
 
   const Session session_;
   State state_ = State::kRunning;
   Want told_ = Want::kRun, wanted_ = Want::kRun;
   bool falling_back_ = false;
+  bool sleeps_ = false;
+  bool if_idle_ = false;     // the pause that is under way ends as soon as a call comes
+  bool call_waits_ = false;  // since it left
+  uint64_t most_ = 0;        // bytes that it may take to sleep
+  int64_t since_ = 0;        // seconds since the epoch
+  std::chrono::steady_clock::time_point woken_{};
+  std::chrono::milliseconds pause_{};  // before the next attempt to come back
   std::string error_;
   uint64_t bytes_ = 0;
   bool keeps_contexts_ = false;  // the driver cannot take them off the GPU, which was said
   std::set<int> off_;            // processes whose contexts have left
   std::shared_ptr<Step> step_;   // null: none is under way
-  EventPtr timer_;
+  EventPtr timer_, again_;
 };
 
 }  // namespace bandsaw

@@ -232,6 +232,18 @@ EngineUse UsagePageOwner::engine_use(int slot) const {
   return {from.compute_ns, from.copy_ns, from.bytes_in, from.bytes_out, gate.begun != gate.ended};
 }
 
+Activity UsagePageOwner::activity() const {
+  Activity activity{past_.calls, false};
+  for (size_t slot = 0; slot < taken_.size(); ++slot) {
+    if (!taken_[slot]) continue;
+    activity.calls += page_->slots[slot].calls;
+    for (const Gate& gate : page_->grant_page.gates[slot]) {
+      activity.under_way |= gate.begun != gate.ended || gate.asked != gate.granted;
+    }
+  }
+  return activity;
+}
+
 Usage UsagePageOwner::total() const {
   Usage sum = past_;
   for (size_t slot = 0; slot < taken_.size(); ++slot) {

@@ -39,6 +39,12 @@ struct EngineUse {
   bool computes = false;  // kernels of it are on the device now
 };
 
+// What programs have asked for so far, and whether the device still has some of it.
+struct Activity {
+  uint64_t calls = 0;
+  bool under_way = false;
+};
+
 class UsagePageOwner {
  public:
   static Result<UsagePageOwner> open(uint64_t memory_share, uint64_t resident = UINT64_MAX);
@@ -68,6 +74,7 @@ class UsagePageOwner {
   Usage usage(int slot) const;
   Usage total() const;  // dead and living; sticky is 0
   EngineUse engine_use(int slot) const;
+  Activity activity() const;
   int64_t memory_used() const { return page_->memory_used; }
   int64_t memory_used(int slot) const { return page_->slots[slot].memory_bytes; }
   // `resident`: bytes of it that may lie on the device; others may lie in host memory.

@@ -231,6 +231,9 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
       "swap.memory", &config->swap_memory,
       "of the host, for what programs of all virtual GPUs may allocate beyond what is resident on a device; auto: "
       "none");
+  reader.number("idle.suspend_s", kIdleSuspendMost, &config->idle_suspend_s,
+                "seconds without work after which a virtual GPU leaves its device until the next call, if it has no "
+                "time of its own; 0: never");
   read_metrics(&reader, config);
   if (keys) *keys = reader.keys();
   if (Status status = reader.finish(); !status.ok()) return status;

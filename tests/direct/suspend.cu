@@ -1,7 +1,8 @@
 // Counts in device memory for as long as it is told to, and checks what it counted. Arguments: MiB of a buffer, and
-// perhaps "share" (its buffer may be opened by other processes). Prints "ready", then a line with its round for each
-// round, until a line comes on stdin: then it compares every word and prints "ok". A round is kernels on two streams, a
-// graph, an allocation of a pool, and a copy back. Ends with 0, 3 (a call failed) or 4 (a wrong word).
+// perhaps "share" (its buffer may be opened by other processes), and perhaps, last, "steps" (it rests before each round
+// until a line says "step"). Prints "ready", then a line with its round for each round, until a line comes on stdin: then it compares every
+// word and prints "ok". A round is kernels on two streams, a graph, an allocation of a pool, and a copy back. Ends with
+// 0, 3 (a call failed) or 4 (a wrong word).
 #include <cuda_runtime.h>
 #include <poll.h>
 
@@ -36,7 +37,11 @@ __global__ void compare(const unsigned* words, size_t count, unsigned sum, unsig
   }
 }
 
-static bool told() {
+static bool told(bool steps) {
+  if (steps) {
+    char line[16];
+    return !std::fgets(line, sizeof line, stdin) || std::strncmp(line, "step", 4) != 0;
+  }
   pollfd entry{0, POLLIN, 0};
   return poll(&entry, 1, 0) == 1;
 }
@@ -59,10 +64,11 @@ int main(int argc, char** argv) {
   fill<<<8, 128>>>(words, count);
   check(cudaDeviceSynchronize(), "the first words");
   cudaIpcMemHandle_t handle;
+  const bool steps = std::strcmp(argv[argc - 1], "steps") == 0;
   if (argc > 2 && std::strcmp(argv[2], "share") == 0) check(cudaIpcGetMemHandle(&handle, words), "share");
   std::printf("ready\n"), std::fflush(stdout);
   unsigned round = 0, seen = 0;
-  while (!told()) {
+  while (!told(steps)) {
     ++round;
     add<<<8, 128, 0, streams[0]>>>(words, count / 2, 1);
     add<<<8, 128, 0, streams[1]>>>(words + count / 2, count - count / 2, 1);

@@ -70,6 +70,9 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
                   "milliseconds of GPU time after which a program whose kernel still runs is ended, up to 86400000; "
                   "0 or none: never")
       ->transform(kNoneIsZero);
+  app->add_option("--idle-suspend", options->idle_suspend,
+                  "seconds without work after which it leaves its device, until the next call brings it back; 0 or "
+                  "never: it stays; default: as configured");
   app->add_option("--sharing", options->sharing,
                   "time-sliced (default: contexts of its own) or mps (kernels overlap with those of others that are "
                   "mps in its group); for programs that start from then on");

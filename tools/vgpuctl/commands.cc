@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "backend/control/http_client.h"
 #include "backend/control/vgpu_spec.h"
@@ -30,6 +31,16 @@ json scheduler_settings(const Options& options) {
   return body;
 }
 
+// What the API takes for --idle-suspend.
+Result<json> idle_suspend(const std::string& text) {
+  if (text == "default") return json();
+  if (text == "never" || text == "none") return json(0);
+  uint32_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc() && end == text.data() + text.size()) return json(seconds);
+  return Status::error(EINVAL, "'{}' is no time; write a number of seconds, never or default", text.substr(0, 64));
+}
+
 // The shares that were given on the command line.
 Result<json> shares(const Options& options) {
   json body = json::object();
@@ -55,6 +66,11 @@ Result<json> shares(const Options& options) {
   if (options.priority) body["priority"] = *options.priority;
   if (options.latency_us) body["latency_us"] = *options.latency_us;
   if (options.kernel_deadline_ms) body["kernel_deadline_ms"] = *options.kernel_deadline_ms;
+  if (!options.idle_suspend.empty()) {
+    const auto seconds = idle_suspend(options.idle_suspend);
+    if (!seconds.ok()) return seconds.status();
+    body["idle_suspend_s"] = seconds.value();
+  }
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.group) body["group"] = *options.group == kNoGroup ? "" : *options.group;
   if (options.sms) body["sms"] = *options.sms;

@@ -1,5 +1,6 @@
 #include "tools/vgpuctl/output.h"
 
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <strings.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
@@ -93,7 +95,29 @@ std::string usage_state(const json& view) {
   const auto state = get<std::string>(view, "/session/state", "?");
   if (state != "running") return state;
   if (get(view, "/suspended", false)) return "suspended";
+  if (get(view, "/live/suspension/asleep", false)) return "asleep";
   return vm ? (get(view, "/live/vm/driver", false) ? "vm" : "vm (no driver)") : "idle";
+}
+
+std::string state_line(const json& view) {
+  if (get(view, "/suspended", false)) {
+    return fmt::format("suspended, with {} in the host's memory; `vgpuctl resume` brings it back",
+                       size(get<int64_t>(view, "/suspended_bytes", 0)));
+  }
+  const std::string state = usage_state(view), error = get<std::string>(view, "/live/suspension/error", "");
+  if (state != "asleep") return state;
+  const std::string text =
+      fmt::format("asleep since {:%F %T}, with {} in the host's memory; the next call brings it back",
+                  fmt::localtime(static_cast<std::time_t>(get<int64_t>(view, "/live/suspension/since", 0))),
+                  size(get<int64_t>(view, "/live/suspension/bytes", 0)));
+  return error.empty() ? text : text + ", which failed: " + error;
+}
+
+std::string idle_line(const json& view) {
+  const auto path = "/idle_suspend_s"_json_pointer;
+  if (!view.contains(path) || view[path].is_null()) return "leaves its device as [idle] in vgpud.toml says";
+  const auto seconds = view[path].get<uint64_t>();
+  return seconds == 0 ? "keeps its place on the device" : fmt::format("leaves its device after {} s", seconds);
 }
 
 void line(const char* name, const std::string& value) { fmt::print("  {:<12} {}\n", name, value); }
@@ -287,10 +311,8 @@ void print_vgpu(const json& view) {
   line("owner", owner.empty() ? "- (whoever may open its sockets)" : owner);
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
-  line("state", get(view, "/suspended", false)
-                    ? fmt::format("suspended, with {} in the host's memory; `vgpuctl resume` brings it back",
-                                  size(get<int64_t>(view, "/suspended_bytes", 0)))
-                    : usage_state(view));
+  line("state", state_line(view));
+  line("idle", idle_line(view));
   line("session", fmt::format("{} (pid {}, {} restarts)", get<std::string>(view, "/session/state", "?"),
                               get<int64_t>(view, "/session/pid", 0), get<uint64_t>(view, "/session/restarts", 0)));
   line("host", host_line(get(view, "/session/host", json::object())));

@@ -49,6 +49,11 @@ json engine_rates(const json& before, const json& after, std::string_view engine
           {"waiting", at(after, path + "/waiting")}};
 }
 
+json state_word(const json& view) {
+  if (at(view, "/suspended") == true) return kSuspended;
+  return at(view, "/live/suspension/asleep") == true ? json(kAsleep) : at(view, "/session/state");
+}
+
 json vgpu_rates(const json& before, const json& after) {
   const json begun = at(before, "/at_ns"), ended = at(after, "/at_ns");
   const double seconds =
@@ -56,7 +61,7 @@ json vgpu_rates(const json& before, const json& after) {
   json result = {
       {"name", at(after, "/name")},
       {"device", at(after, "/device")},
-      {"state", at(after, "/suspended") == true ? json(kSuspended) : at(after, "/session/state")},
+      {"state", state_word(after)},
       {"memory", at(after, "/memory")},
       {"memory_used", at(after, "/live/memory_used")},
       {"processes", at(after, "/live/processes").is_array() ? json(after["live"]["processes"].size()) : json()},
@@ -102,7 +107,7 @@ std::vector<std::string> row(const json& vgpu) {
   cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/calls_per_s"))));
   cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/launches_per_s"))));
   const json state = at(vgpu, "/state");
-  const bool counts = processes.is_number() && state != kSuspended;
+  const bool counts = processes.is_number() && state != kSuspended && state != kAsleep;
   cells.push_back(counts ? json_text(processes) : text_or(state, "-"));
   return cells;
 }

@@ -7,7 +7,8 @@
 
 namespace bandsaw::ctl {
 
-inline constexpr const char* kSuspended = "suspended";  // the state of a virtual GPU that is
+// States of a virtual GPU that is off its device.
+inline constexpr const char *kSuspended = "suspended", *kAsleep = "asleep";
 
 // `before` and `after`: what GET /v1/vgpus answered. {"interval_s", "vgpus": [{name, state, processes, memory,
 // memory_used, calls_per_s, launches_per_s, errors_per_s, engines: {compute | copy_in | copy_out: {use_percent,

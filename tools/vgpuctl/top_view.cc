@@ -95,10 +95,12 @@ std::string cut(std::string text, size_t width) {
 }
 
 bool is_suspended(const json& vgpu) { return value_at(vgpu, "/state") == kSuspended; }
+bool is_asleep(const json& vgpu) { return value_at(vgpu, "/state") == kAsleep; }
 
-// One that is suspended says so where all others say how busy they are: that column is always in view.
+// One that is suspended or asleep says so where all others say how busy they are: that column is always in view.
 std::string cell(const json& vgpu, const Column& column) {
   if (column.pointer == kComputeUse && is_suspended(vgpu)) return kSuspended;
+  if (column.pointer == kComputeUse && is_asleep(vgpu)) return kAsleep;
   return column.text(value_at(vgpu, column.pointer));
 }
 
@@ -120,10 +122,13 @@ double sum(const json& vgpus, const char* pointer) {
 }
 
 std::string totals(const json& vgpus) {
-  const auto suspended = std::count_if(vgpus.begin(), vgpus.end(), is_suspended);
+  const auto count = [&vgpus](bool (*is)(const json&), const char* word) {
+    const auto number = std::count_if(vgpus.begin(), vgpus.end(), is);
+    return number ? fmt::format(", {} {}", number, word) : "";
+  };
   return fmt::format("all: compute {:.1f} %, copy in {:.1f} %, copy out {:.1f} %, memory {}{}", sum(vgpus, kComputeUse),
                      sum(vgpus, "/engines/copy_in/use_percent"), sum(vgpus, "/engines/copy_out/use_percent"),
-                     bytes(sum(vgpus, "/memory_used")), suspended ? fmt::format(", {} suspended", suspended) : "");
+                     bytes(sum(vgpus, "/memory_used")), count(is_suspended, kSuspended) + count(is_asleep, kAsleep));
 }
 
 const Column* sorted_column(char key) {

@@ -39,6 +39,17 @@ Api::Api(const Config& config, Registry* registry, SessionManager* session_manag
       gpus_(gpus),
       shut_down_(std::move(shut_down)) {
   for (Gpu& gpu : gpus_->all()) gpu.device.drained = registry_->drained(gpu.device);
+  session_manager_->set_room_to_sleep([this](const VgpuSpec& spec, uint64_t bytes) {
+    return check_suspend(spec, bytes, with_sleepers(), config_.swap_memory);
+  });
+}
+
+std::vector<VgpuSpec> Api::with_sleepers() const {
+  std::vector<VgpuSpec> all = registry_->all();
+  for (VgpuSpec& spec : all) {
+    if (!spec.suspended) spec.suspended_bytes = session_manager_->asleep_bytes(spec.name);
+  }
+  return all;
 }
 
 json Api::device_state(const Gpu& gpu) const {

@@ -73,6 +73,8 @@ class Api {
   // After the change is in force.
   std::vector<std::string> latency_notes(const VgpuSpec& before, const VgpuSpec& now) const;
   LatencyMeans latency_means(const VgpuSpec& spec) const;
+  // All virtual GPUs, with what those that sleep have in the host's memory.
+  std::vector<VgpuSpec> with_sleepers() const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
 
   void list_segments(const Answer& answer);

@@ -126,7 +126,7 @@ void Api::pause_and_move(const VgpuSpec& spec, const std::string& device, const 
   session_manager_->set_pausing(spec.name, true);
   session_manager_->await_suspension(spec.name, "paused", [this, spec, device, answer](const Result<json>& now) {
     const bool absent = now.status().code() == ENOTCONN || now.status().code() == ENOENT;  // nothing of it runs
-    if (!absent && !(now.ok() && is_in(now.value(), "paused"))) {
+    if (!absent && !(now.ok() && stands_still(now.value()))) {
       session_manager_->set_pausing(spec.name, false);
       const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
       return refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why),

@@ -122,7 +122,7 @@ Status Api::check_new(json fields, const Gpu* gpu, VgpuSpec* spec) const {
     if (!gpu || gpu == &one) devices.push_back(&one.device);
   }
   if (Status status = place(devices, registry_->all(), config_.placement, spec); !status.ok()) return status;
-  return check_swap(*spec, registry_->all(), config_.swap_memory);
+  return check_swap(*spec, with_sleepers(), config_.swap_memory);
 }
 
 void Api::create(json body, const Answer& answer) {
@@ -221,7 +221,7 @@ void Api::commit_change(json body, const std::string& name, const MemoryUse& use
   if (status.ok() && reserved_memory(changed) < reserved_memory(before)) {
     status = check_resident_in_use(changed, used.resident);
   }
-  if (status.ok()) status = check_swap(changed, registry_->all(), config_.swap_memory);
+  if (status.ok()) status = check_swap(changed, with_sleepers(), config_.swap_memory);
   if (status.ok() && gpu) status = fit_sms(registry_->all(), capacity, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
   if (changed.direct_mode != before.direct_mode || changed.direct_group != before.direct_group) {

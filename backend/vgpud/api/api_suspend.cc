@@ -47,7 +47,7 @@ void Api::suspend(const VgpuSpec& spec, const Answer& asker) {
   session_manager_->set_pausing(spec.name, true);
   session_manager_->await_suspension(spec.name, "paused", [this, name = spec.name, answer](const Result<json>& now) {
     if (!now.ok()) return refuse_suspend(name, 500, now.status(), answer);
-    if (!is_in(now.value(), "paused")) return refuse_suspend(name, 409, why_not(now.value()), answer);
+    if (!stands_still(now.value())) return refuse_suspend(name, 409, why_not(now.value()), answer);
     commit_suspend(name, now.value(), answer);
   });
 }
@@ -64,7 +64,7 @@ void Api::commit_suspend(const std::string& name, const json& paused, const Answ
   if (!found) return not_found(name, answer);
   VgpuSpec changed = *found;
   const uint64_t bytes = paused.value("bytes", uint64_t{0});
-  Status status = check_suspend(changed, bytes, registry_->all(), config_.swap_memory);
+  Status status = check_suspend(changed, bytes, with_sleepers(), config_.swap_memory);
   if (!status.ok()) {
     session_manager_->set_pausing(name, false);
     return refuse(answer, 409, status.message(),

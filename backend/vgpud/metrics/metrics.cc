@@ -196,6 +196,11 @@ void render_vgpus(const json& vgpus, Page* page) {
                "1 if it is suspended: its programs wait, and its device is free of it.");
   for (const json& view : vgpus)
     page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}}, view.value("suspended", false));
+  page->metric("bandsaw_vgpu_asleep", kGauge,
+               "1 if it is idle and has left its device, until the next call of a program.");
+  for (const json& view : vgpus)
+    page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}},
+                 view.value("/live/suspension/asleep"_json_pointer, false));
   page->metric("bandsaw_vgpu_processes", kGauge, "Guest processes that use it.");
   for (const json& view : vgpus) {
     const json live = view.value("live", json());

@@ -11,7 +11,7 @@
 #include "backend/vgpud/gpu.h"
 #include "backend/vgpud/mps/mps_daemon.h"
 #include "backend/vgpud/sessions/session_supervisor.h"
-#include "memory/base/log.h"
+#include "memory/base/log_about.h"
 
 namespace bandsaw {
 
@@ -121,6 +121,7 @@ void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& 
     found->second->more_news();
     look_soon();
   }
+  take_sleep(found->second.get(), health);
   const std::string device = found->second->spec().device;
   // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
   const auto mps = health.value("mps", std::string());
@@ -129,6 +130,26 @@ void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& 
         "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs there", vgpu));
   }
   if (!failing.empty() && failing_) failing_(device, vgpu, failing);
+}
+
+void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::json& health) {
+  if (!health.contains("sleeps")) return;  // silent, or of an earlier version
+  const auto bytes = health.value("bytes", uint64_t{0});
+  const VgpuSpec& spec = supervisor->spec();
+  supervisor->set_asleep(health.value("sleeps", false) && !spec.suspended ? bytes : 0);
+  supervisor->note_sleep(health.value("asleep", false), bytes);
+  if (!health.value("would_sleep", false) || spec.suspended || !room_to_sleep_) return;
+  const Status room = room_to_sleep_(spec, bytes);
+  if (room.ok()) {
+    supervisor->sleep(bytes);
+  } else if (no_room_said_.insert(spec.name).second) {
+    log::warn(log::About{spec.name, spec.device}, "it is idle and keeps its place: {}", room.message());
+  }
+}
+
+uint64_t SessionManager::asleep_bytes(const std::string& name) const {
+  const auto found = supervisors_.find(name);
+  return found == supervisors_.end() ? 0 : found->second->asleep_bytes();
 }
 
 void SessionManager::device_changed(const std::string& device) {
@@ -277,7 +298,15 @@ void SessionManager::set_pausing(const std::string& name, bool pausing) {
   if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_pausing(pausing);
 }
 
-bool is_in(const nlohmann::json& suspension, const char* state) { return suspension.value("state", "") == state; }
+bool is_in(const nlohmann::json& suspension, const char* state) {
+  const bool there = suspension.value("state", "") == state;
+  return there || (std::string_view(state) == "paused" && stands_still(suspension));
+}
+
+bool stands_still(const nlohmann::json& suspension) {
+  const auto state = suspension.value("state", std::string());
+  return state == "paused" || state == "suspended";
+}
 
 void SessionManager::await_suspension(const std::string& name, const char* state, Answer answer) {
   await_suspension(name, state, std::move(answer), std::chrono::steady_clock::now() + kSuspensionMost);

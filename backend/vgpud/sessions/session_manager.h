@@ -30,6 +30,8 @@ class SessionSupervisor;
 
 // Whether that is the state of what a session says of its suspension.
 bool is_in(const nlohmann::json& suspension, const char* state);
+// Paused, or off its device already: it slept.
+bool stands_still(const nlohmann::json& suspension);
 
 class SessionManager {
  public:
@@ -83,6 +85,12 @@ class SessionManager {
   // ETIMEDOUT too if it does not come to that within a minute.
   void await_suspension(const std::string& name, const char* state, Answer answer);
 
+  // Whether the host's memory has room for what one that is idle has on its device; those that sleep are in `all`.
+  using RoomToSleep = std::function<Status(const VgpuSpec& spec, uint64_t bytes)>;
+  void set_room_to_sleep(RoomToSleep room) { room_to_sleep_ = std::move(room); }
+  // Bytes of a virtual GPU's that lie in the host's memory while it sleeps.
+  uint64_t asleep_bytes(const std::string& name) const;
+
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
   // Whether programs may have used it since quiet() was called, because its session had none.
@@ -105,6 +113,7 @@ class SessionManager {
   void look_soon();
   void check_health();
   void take_health(const std::string& vgpu, const nlohmann::json& health);
+  void take_sleep(SessionSupervisor* supervisor, const nlohmann::json& health);
 
   event_base* base_;
   const Config& config_;
@@ -114,6 +123,8 @@ class SessionManager {
   PlanningMode planning_mode_;
   Failing failing_;
   SegmentsOf segments_of_;
+  RoomToSleep room_to_sleep_;
+  std::set<std::string> no_room_said_;  // in the log, once
   EventPtr health_timer_;
   unsigned health_ticks_ = 0;
   std::map<std::string, std::unique_ptr<MpsDaemon>> mps_;  // by the device's name

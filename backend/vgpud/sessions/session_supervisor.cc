@@ -129,7 +129,9 @@ void SessionSupervisor::forget_ready() {
 
 Status SessionSupervisor::bound() const {
   if (!cgroups_) return {};
-  return cgroups_->set(spec_.name, {.memory = host_memory_of(spec_, gpu_->device, config_.cgroup),
+  VgpuSpec now = spec_;
+  now.suspended_bytes += asleep_bytes_;
+  return cgroups_->set(spec_.name, {.memory = host_memory_of(now, gpu_->device, config_.cgroup),
                                     .pids = config_.cgroup.pids,
                                     .cpu_weight = config_.cgroup.cpu_weight});
 }
@@ -232,6 +234,8 @@ void SessionSupervisor::died() {
     }
   }
   pid_ = 0;
+  asleep_bytes_ = 0;
+  asleep_ = false;
   forget_ready();
   exit_event_.reset();
   pidfd_.reset();
@@ -292,6 +296,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["memory"] = spec_.memory;
   request["resident"] = reserved_memory(spec_);
   request["suspension"] = spec_.suspended ? "suspend" : pausing_ ? "pause" : "run";
+  request["idle_suspend_s"] = spec_.idle_suspend_s.value_or(config_.idle_suspend_s);
   request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
   request["owner"] = to_text(owner_of(spec_));
   request["domain"] = spec_.domain;
@@ -332,6 +337,31 @@ void SessionSupervisor::move(const VgpuSpec& spec, const Gpu& gpu, SessionManage
 }
 
 bool SessionSupervisor::take_news() { return std::exchange(news_, !notices_); }
+
+void SessionSupervisor::sleep(uint64_t bytes) {
+  set_asleep(bytes);
+  request({{"op", "sleep"}, {"bytes", bytes}}, [self = shared_from_this()](const Result<nlohmann::json>& reply) {
+    const Status refused = reply.ok() ? refusal(reply.value()) : reply.status();
+    if (refused.ok()) return;
+    self->set_asleep(0);
+    log::debug("{} does not sleep: {}", self->spec_.name, refused.message());
+  });
+}
+
+void SessionSupervisor::set_asleep(uint64_t bytes) {
+  if (std::exchange(asleep_bytes_, bytes) == bytes) return;
+  if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
+}
+
+void SessionSupervisor::note_sleep(bool asleep, uint64_t bytes) {
+  if (std::exchange(asleep_, asleep) == asleep) return;
+  if (asleep) {
+    log::info(about(spec_), "asleep: its programs have nothing on the device, and {} in the host's memory",
+              format_size(bytes));
+  } else {
+    log::info(about(spec_), "awake again");
+  }
+}
 
 void SessionSupervisor::set_pausing(bool pausing) {
   if (pausing == pausing_) return;

@@ -33,6 +33,13 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void tell();  // the session, what has changed
   // Its programs are to stop, so that it can be suspended; forgotten with vgpud.
   void set_pausing(bool pausing);
+  // Its session is idle: its programs may have so many bytes in the host's memory, and nothing on the device, until the
+  // next call.
+  void sleep(uint64_t bytes);
+  // So many bytes lie there, as its session says.
+  void set_asleep(uint64_t bytes);
+  void note_sleep(bool asleep, uint64_t bytes);  // in the log
+  uint64_t asleep_bytes() const { return asleep_bytes_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, SessionManager::Answer answer);
@@ -88,8 +95,9 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::unique_ptr<JsonClient> link_;
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
-  uint64_t restarts_ = 0;
+  uint64_t restarts_ = 0, asleep_bytes_ = 0;
   bool forget_ = false, pausing_ = false;
+  bool asleep_ = false;
   bool notices_ = false;  // it says when something is new
   bool news_ = true, used_ = true;
   nlohmann::json sandbox_;

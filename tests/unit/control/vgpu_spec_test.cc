@@ -54,6 +54,7 @@ TEST(SpecJson, SurvivesTheWayThere) {
   before.kernel_deadline_ms = 5000;
   before.sharing = Sharing::kMps;
   before.group = "ml";
+  before.idle_suspend_s = 0;
   before.domain = "dom";
   before.index = 7;
   ASSERT_TRUE(from_json(to_json(before), true, &after).ok());
@@ -93,6 +94,9 @@ TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
                            R"({"group":"M L"})",
                            R"({"group":"alone"})",
                            R"({"group":7})",
+                           R"({"idle_suspend_s":2678401})",
+                           R"({"idle_suspend_s":-1})",
+                           R"({"idle_suspend_s":"never"})",
                            R"({"colour":1})",
                            R"({"index":3})",
                            R"({"name":"x"})"}) {

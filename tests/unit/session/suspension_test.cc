@@ -42,6 +42,8 @@ class SuspensionTest : public ::testing::Test {
                                                                       .hold = [this](bool held) { held_ = held; },
                                                                       .check = [this] { return refusal_; },
                                                                       .on_device = [] { return uint64_t{1000}; },
+                                                                      .changed = [this] { ++changes_; },
+                                                                      .first_pause = std::chrono::milliseconds(10),
                                                                       .checkpointer = checkpointer});
   }
   void suspend_with_contexts() {
@@ -80,7 +82,21 @@ class SuspensionTest : public ::testing::Test {
   FakeCheckpointer checkpointer_;
   FakeRunner runners_[2];
   std::vector<Runner*> living_;
+  // It has slept, and nothing has called.
+  void fall_asleep() {
+    ASSERT_TRUE(suspension_->sleep(1000).ok());
+    answer(kStandstill);
+    answer(kMove);
+    ASSERT_TRUE(suspension_->asleep());
+  }
+  void loop_for(std::chrono::milliseconds time) {
+    const timeval wait = to_timeval(time);
+    event_base_loopexit(base_.get(), &wait);
+    event_base_dispatch(base_.get());
+  }
+
   bool held_ = false;
+  int changes_ = 0;
   Status refusal_;
   std::unique_ptr<Suspension> suspension_;
 };
@@ -228,6 +244,157 @@ TEST_F(SuspensionTest, WhereContextsCannotReturnItStaysSuspendedAndTriesAgain) {
   suspension_->want(Suspension::Want::kRun);
   ASSERT_EQ(checkpointer_.orders.size(), 1u);  // the other's are back
   EXPECT_EQ(checkpointer_.orders[0].runner, 4712);
+}
+
+TEST_F(SuspensionTest, SleepsUntilACallComes) {
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  EXPECT_EQ(runners_[0].last().message.flags, kIfIdle);
+  EXPECT_FALSE(held_) << "a process that starts meanwhile gets the warm runner";
+  EXPECT_TRUE(suspension_->sleeps());
+  answer(kStandstill);
+  EXPECT_TRUE(held_);
+  answer(kMove);
+  EXPECT_EQ(state(), "suspended");
+  EXPECT_EQ(suspension_->describe()["asleep"], true);
+  EXPECT_GT(suspension_->describe()["since"], 0);
+  EXPECT_EQ(suspension_->sleep_bytes(), 1000u);
+  EXPECT_EQ(changes_, 1);
+  suspension_->call_waits();
+  suspension_->call_waits();
+  EXPECT_EQ(runners_[0].last().message.flags, kToDevice);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+  EXPECT_FALSE(suspension_->sleeps() || held_);
+  EXPECT_EQ(suspension_->describe()["asleep"], false);
+  EXPECT_EQ(suspension_->describe()["since"], 0);
+  EXPECT_EQ(changes_, 2);
+}
+
+TEST_F(SuspensionTest, ACallThatComesBeforeItRestsKeepsItAwake) {
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  answer(kStandstill, 0, EBUSY);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+  EXPECT_EQ(error(), "") << "that is no error";
+  EXPECT_FALSE(held_);
+}
+
+TEST_F(SuspensionTest, ACallThatComesWhileItLeavesBringsItBack) {
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  answer(kStandstill);
+  suspension_->call_waits();
+  answer(kMove);
+  EXPECT_EQ(state(), "returning");
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, AProcessThatStartsWhileItComesToRestKeepsItAwake) {
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  suspension_->call_waits();
+  answer(kStandstill);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+  EXPECT_FALSE(held_);
+}
+
+TEST_F(SuspensionTest, MoreThanWasGrantedStaysWhereItIs) {
+  ASSERT_TRUE(suspension_->sleep(999).ok());
+  answer(kStandstill);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, WhatIsSharedDoesNotSleep) {
+  refusal_ = Status::error(EBUSY, "it is shared");
+  EXPECT_EQ(suspension_->sleep(1000).code(), EBUSY);
+  EXPECT_TRUE(runners_[0].messages.empty());
+}
+
+TEST_F(SuspensionTest, WhatVgpudWantsToStopDoesNotSleep) {
+  suspension_->want(Suspension::Want::kPause);
+  EXPECT_EQ(suspension_->sleep(1000).code(), EBUSY);
+}
+
+TEST_F(SuspensionTest, WhoSleepsIsSuspendedAtOnceAndStaysSo) {
+  fall_asleep();
+  suspension_->want(Suspension::Want::kPause);
+  EXPECT_EQ(state(), "suspended") << "which is more than a pause";
+  suspension_->want(Suspension::Want::kSuspend);
+  suspension_->call_waits();
+  EXPECT_EQ(state(), "suspended");
+  EXPECT_EQ(suspension_->describe()["asleep"], false);
+  EXPECT_EQ(suspension_->describe()["bytes"], 1000);
+  suspension_->want(Suspension::Want::kRun);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, APauseThatComesMeanwhileBeginsAnew) {
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  suspension_->want(Suspension::Want::kPause);
+  answer(kStandstill, EBUSY, 0);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "pausing");
+  EXPECT_EQ(runners_[0].last().message.flags, 0u);
+  answer(kStandstill);
+  EXPECT_EQ(state(), "paused");
+  EXPECT_TRUE(held_);
+}
+
+TEST_F(SuspensionTest, APauseThatComesMeanwhileTakesOver) {
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  suspension_->want(Suspension::Want::kPause);
+  answer(kStandstill);
+  EXPECT_EQ(state(), "paused");
+  EXPECT_TRUE(held_);
+}
+
+TEST_F(SuspensionTest, WhoCannotComeBackTriesAgainAtTheNextCallAndLater) {
+  make(&checkpointer_);
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  answer(kStandstill);
+  answer(kMove);
+  carried_out(0, 0);
+  ASSERT_TRUE(suspension_->asleep());
+  suspension_->call_waits();
+  carried_out(EIO, EIO);
+  EXPECT_TRUE(suspension_->asleep());
+  EXPECT_NE(error(), "");
+  suspension_->call_waits();
+  carried_out(EIO, EIO);
+  EXPECT_TRUE(suspension_->asleep());
+  EXPECT_TRUE(checkpointer_.orders.empty());
+  loop_for(std::chrono::milliseconds(50));  // nobody else calls
+  carried_out(0, 0);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, ARunnerThatDiesWhileItSleepsIsNoError) {
+  fall_asleep();
+  living_.pop_back();
+  runners_[1].die();
+  suspension_->call_waits();
+  runners_[0].answer_all();
+  runners_[0].answer_all();
+  EXPECT_EQ(state(), "running");
+  EXPECT_EQ(error(), "");
+}
+
+TEST_F(SuspensionTest, WithoutProgramsItSleepsAndWakesAtOnce) {
+  living_.clear();
+  make(&checkpointer_);
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  EXPECT_TRUE(suspension_->asleep() && held_);
+  EXPECT_TRUE(checkpointer_.orders.empty());
+  suspension_->call_waits();
+  EXPECT_EQ(state(), "running");
+  EXPECT_FALSE(held_);
 }
 
 }  // namespace

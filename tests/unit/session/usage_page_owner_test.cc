@@ -79,6 +79,23 @@ TEST_F(UsagePageOwnerTest, ADeadRunnersMemoryIsFreeAndItsCountersStay) {
   EXPECT_EQ(page->slots[first].launches, 0u);
 }
 
+TEST_F(UsagePageOwnerTest, SaysWhetherAnythingWasDoneAndIsUnderWay) {
+  const int slot = owner.take_slot();
+  page->slots[slot].calls = 7;
+  EXPECT_EQ(owner.activity().calls, 7u);
+  EXPECT_FALSE(owner.activity().under_way);
+  Gate& gate = page->grant_page.gates[slot][kCopyOut];
+  gate.begun = 3;
+  EXPECT_TRUE(owner.activity().under_way);
+  gate.ended = 3;
+  EXPECT_FALSE(owner.activity().under_way);
+  gate.asked = 1;
+  EXPECT_TRUE(owner.activity().under_way) << "it waits at a gate";
+  owner.give_back(slot);
+  EXPECT_EQ(owner.activity().calls, 7u) << "that a program ends is no work, and none is forgotten";
+  EXPECT_FALSE(owner.activity().under_way);
+}
+
 TEST_F(UsagePageOwnerTest, TheLastOneLeavesNothingBehind) {
   const int slot = owner.take_slot();
   page->slots[slot].memory_bytes = 10;

@@ -101,6 +101,18 @@ class TestControl(DaemonCase):
         self.ok("set", "web0", "--kernel-deadline-ms", "none")
         assert self.show("web0")["kernel_deadline_ms"] == 0
 
+    def test_a_time_after_which_it_sleeps(self):
+        self.ok("create", "web0", "--memory", "1G")
+        assert "[idle]" in self.ok("show", "web0") and self.show("web0")["idle_suspend_s"] is None
+        self.ok("set", "web0", "--idle-suspend", "600")
+        assert "after 600 s" in self.ok("show", "web0") and self.show("web0")["idle_suspend_s"] == 600
+        self.refused(2, "never or default", "set", "web0", "--idle-suspend", "soon")
+        self.refused(1, "idle_suspend_s", "set", "web0", "--idle-suspend", "2678401")
+        self.ok("set", "web0", "--idle-suspend", "never")
+        assert self.show("web0")["idle_suspend_s"] == 0
+        self.ok("set", "web0", "--idle-suspend", "default")
+        assert self.show("web0")["idle_suspend_s"] is None
+
     def test_a_latency_bound(self):
         assert "latency 250 us" in self.ok("create", "web0", "--memory", "1G", "--latency-us", "250")
         assert "noted, and not kept" in self.ok("set", "web0", "--latency-us", "300")

@@ -139,6 +139,18 @@ TEST(Metrics, SayWhatIsSuspended) {
   ASSERT_EQ(page.error, "");
   EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_suspended{vgpu="a",gpu="cuda:0"})"), 0);
   EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_suspended{vgpu="b",gpu="cuda:0"})"), 1);
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_asleep{vgpu="b",gpu="cuda:0"})"), 0);
+}
+
+TEST(Metrics, SayWhatIsAsleep) {
+  json asleep = view_example("b"), away = view_example("c");
+  asleep["live"]["suspension"]["asleep"] = true;
+  away["live"] = nullptr;
+  const Exposition page(render_metrics(status_example(), json::array({view_example("a"), asleep, away})));
+  ASSERT_EQ(page.error, "");
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_asleep{vgpu="a",gpu="cuda:0"})"), 0);
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_asleep{vgpu="b",gpu="cuda:0"})"), 1);
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_asleep{vgpu="c",gpu="cuda:0"})"), 0);
 }
 
 TEST(Metrics, SayWhatIsRunning) {

@@ -92,7 +92,8 @@ class TestAnswers(DaemonCase):
         assert self.ask("GET", "/v1/vgpus") == []
         made = self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30, "compute": 30, "copy": 20, "cap": 90,
                                               "reserve": 10, "priority": -5, "latency_us": 250, "sharing": "mps",
-                                              "group": "ml", "kernel_deadline_ms": 60000, "direct_mode": "0600"},
+                                              "group": "ml", "kernel_deadline_ms": 60000, "idle_suspend_s": 600,
+                                              "direct_mode": "0600"},
                         201)
         assert made["notes"]
         self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30}, 409)

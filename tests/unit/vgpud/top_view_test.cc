@@ -86,6 +86,14 @@ TEST_F(TopViewTest, SaysWhoIsSuspended) {
   EXPECT_EQ(lines[4].text.find("suspended"), std::string::npos);
 }
 
+TEST_F(TopViewTest, SaysWhoIsAsleep) {
+  all_["vgpus"][59]["state"] = kAsleep;  // vm-1
+  all_["vgpus"][58]["state"] = kSuspended;
+  const auto lines = draw();
+  EXPECT_TRUE(draw(24, 100)[1].text.ends_with(", 1 suspended, 1 asleep"));
+  EXPECT_TRUE(lines[3].text.starts_with("vm-1     asleep     2 ")) << lines[3].text;
+}
+
 TEST_F(TopViewTest, SaysMoreWhereThereIsRoom) {
   const std::string heading = draw(24, 200)[2].text;
   for (const char* more : {"CALLS/S", "ERRORS/S", "STATE", "OF", "GPU"})

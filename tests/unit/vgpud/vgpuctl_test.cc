@@ -55,6 +55,14 @@ TEST(Rates, WhoIsSuspendedSaysSo) {
   EXPECT_TRUE(top_lines(json::object(), result).back().ends_with("suspended"));
 }
 
+TEST(Rates, WhoIsAsleepSaysSo) {
+  json asleep = view(2000, 0, 0, 0, 0);
+  asleep["live"]["suspension"]["asleep"] = true;
+  const json result = rates(json::array(), json::array({asleep}));
+  EXPECT_EQ(result["vgpus"][0]["state"], "asleep");
+  EXPECT_TRUE(top_lines(json::object(), result).back().ends_with("asleep"));
+}
+
 TEST(Rates, WhoIsNewOrAwayHasNone) {
   json away = view(2000, 0, 0, 0, 0);
   away["live"] = json();
