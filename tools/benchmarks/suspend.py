@@ -7,14 +7,12 @@ import argparse
 import contextlib
 import json
 import pathlib
-import shutil
 import statistics
-import subprocess
 import sys
 import time
 import typing
 
-from benchmarks import charts
+from benchmarks import charts, gpu_memory, idle
 from benchmarks.basic import Figure
 from benchmarks.results import columns, exit_status, reaches
 from lab import host, setup
@@ -65,15 +63,6 @@ class Sleeper:
         self._program.wait()
 
 
-def gpu_used(device: str) -> int | None:
-    """Bytes, as the GPU's driver says; None on the software device."""
-    if device == "soft" or shutil.which("nvidia-smi") is None:
-        return None
-    done = subprocess.run(["nvidia-smi", f"--id={device.partition(':')[2]}", "--query-gpu=memory.used",
-                           "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False)
-    return int(done.stdout) << 20 if done.returncode == 0 else None
-
-
 def timed_ms(call: typing.Callable[[], object]) -> float:
     begin = time.monotonic()
     call()
@@ -83,9 +72,9 @@ def timed_ms(call: typing.Callable[[], object]) -> float:
 def once(sleeper: Sleeper, change: typing.Callable[[str], object], device: str) -> dict:
     """Away and back; `step_ms` is from the question for its return to the end of the program's next step."""
     sleeper.ask("longest")
-    before, used = sleeper.on_device(), gpu_used(device)
+    before, used = sleeper.on_device(), gpu_memory.used(device)
     away = timed_ms(lambda: change("suspend"))
-    freed, less = before - sleeper.on_device(), gpu_used(device)
+    freed, less = before - sleeper.on_device(), gpu_memory.used(device)
     time.sleep(AWAY_S)
     asked = time.monotonic_ns()
     back = timed_ms(lambda: change("resume"))
@@ -160,6 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     usual = "; ".join(f"{','.join(map(str, sizes))} on {name}" for name, sizes in SIZES_MIB.items())
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")],
                         help=f"MiB, with commas (default: {usual})")
+    parser.add_argument("--idle", type=int, metavar="N", help="instead: what N virtual GPUs that sleep because they are "
+                        "idle hold together, and how long the first call of one takes (of interest: 64)")
     parser.add_argument("--rounds", type=int, default=5, help="of each size")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and an SVG chart go there")
@@ -168,11 +159,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def run_idle(device: str, options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), only_one():
+        host.use_device(device)
+        setup.prepare_for(device)
+        row = idle.measure(device, options.idle, options.device)
+    text = json.dumps({"device": device, **row}, indent=1)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "idle.json").write_text(text + "\n")
+        (options.out / "idle.txt").write_text(idle.table(row) + "\n")
+    print(text if options.json else idle.table(row))
+    return exit_status(idle.missed(row, device))
+
+
 def run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.stored:
         return charts.redraw(options.stored, options.out)
     device = "cuda:0" if options.device == "gpu" else "soft"
+    if options.idle:
+        return run_idle(device, options)
     sizes = options.sizes or SIZES_MIB[options.device]
     with contextlib.redirect_stdout(sys.stderr), only_one():
         host.use_device(device)

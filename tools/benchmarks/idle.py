@@ -1,0 +1,139 @@
+"""Many idle virtual GPUs: what they hold of a GPU together once they sleep, and how long the first call takes.
+
+Each has a program in direct mode that fills some device memory and rests, and a warm runner."""
+import concurrent.futures
+import json
+import statistics
+import time
+
+from benchmarks import gpu_memory
+from benchmarks.basic import Figure
+from benchmarks.results import columns, reaches
+from lab import host
+from lab.daemon import Daemon
+from lab.shell import Failure, say, wait_until
+from lab.started import Started
+
+IDLE_S = 1
+MIB_EACH = {"soft": 4, "gpu": 16}
+MEMORY_EACH_MIB = {"soft": 16, "gpu": 1024}  # shares: on a GPU a context is a part of it
+AT_ONCE = 4  # that start
+FIRST_CALLS = 12  # that are asked, one after the other, and whose memory is compared
+ANSWER_S = 60
+WANTED_HELD_GIB, WANTED_FIRST_MS, WANTED_FOR = "<= 2", "<= 400", 64
+BUS_BYTES_PER_MS = 50e6
+
+
+class Idler:
+    """A program that rests, and its virtual GPU."""
+
+    def __init__(self, daemon: Daemon, name: str, mib: int, memory_mib: int):
+        self.daemon, self.name = daemon, name
+        host.vgpuctl("create", name, "--memory", f"{memory_mib}M", "--idle-suspend", str(IDLE_S),
+                     variables=daemon.variables)
+        self._program = Started(Figure("idle").compile(), mib, variables=daemon.program_environment(name))
+        self._program.first_line("ready")
+
+    def ask(self, word: str) -> dict:
+        self._program.say(word)
+        line = self._program.line(ANSWER_S)
+        if not line.startswith("{"):
+            self.kill()
+            raise Failure(f"the program of {self.name} did not answer '{word}': {line}")
+        return json.loads(line)
+
+    def end(self) -> int:
+        """How many words are wrong."""
+        wrong = self.ask("end")["wrong"]
+        status, output = self._program.finish()
+        if status != 0:
+            raise Failure(f"the program of {self.name} ended with {status}: {output[-2000:]}")
+        return wrong
+
+    def kill(self) -> None:
+        self._program.kill()
+        self._program.wait()
+
+
+def _views(daemon: Daemon) -> list[dict]:
+    return daemon.control.need("GET", "/v1/vgpus")
+
+
+def _asleep(view: dict) -> bool:
+    return bool((view["live"] or {}).get("suspension", {}).get("asleep"))
+
+
+def _on_device(views: list[dict]) -> int:
+    return sum(view["live"]["memory_used"] - view["live"]["memory_swapped"] for view in views if view["live"])
+
+
+def _start(daemon: Daemon, count: int, device: str) -> list[Idler]:
+    made: list[Idler] = []
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        begun = [pool.submit(Idler, daemon, f"idle{number}", MIB_EACH[device], MEMORY_EACH_MIB[device])
+                 for number in range(count)]
+        for one in concurrent.futures.as_completed(begun):
+            made.append(one.result())
+            if len(made) % 16 == 0:
+                say(f"{len(made)} of {count} programs rest")
+    return made
+
+
+def measure(device: str, count: int, kind: str) -> dict:
+    """`kind`: soft or gpu."""
+    tables = {"swap": {"memory": f"{count * MEMORY_EACH_MIB[kind]}M"}}
+    devices = [{"name": "soft:0", "memory": f"{count * MEMORY_EACH_MIB[kind]}M", "sms": 1}] if kind == "soft" else []
+    daemon = Daemon(device, "band+", name="idle-bench", tables=tables, devices=devices)
+    idlers: list[Idler] = []
+    try:
+        base = gpu_memory.used(device)
+        idlers = _start(daemon, 1, kind)
+        awake, alone = gpu_memory.used(device), _on_device(_views(daemon))
+        for one in idlers:
+            one.end()
+        daemon.destroy("idle0")
+        idlers = _start(daemon, count, kind)
+        begin = time.monotonic()
+        wait_until(lambda: all(map(_asleep, _views(daemon))), 60, "the sleep of all")
+        settled, views, held = time.monotonic() - begin, _views(daemon), gpu_memory.used(device)
+        say(f"all sleep, {settled:.1f} s after the last program has come to rest")
+        steps = [one.ask("step") for one in idlers[:FIRST_CALLS]]
+        wrong = sum(one.end() for one in idlers[:FIRST_CALLS])
+    finally:
+        for one in idlers:
+            one.kill()
+        daemon.end()
+    less = lambda used: None if base is None or used is None else used - base  # noqa: E731
+    return {"vgpus": count, "mib_each": MIB_EACH[kind], "held": less(held), "one_awake": less(awake),
+            "one_awake_accounts": alone, "accounts": _on_device(views),
+            "warm": sum(view["live"]["runners"]["warm"] for view in views), "settled_s": settled,
+            "first_ms": statistics.median(one["first_us"] for one in steps) / 1000,
+            "first_longest_ms": max(one["first_us"] for one in steps) / 1000,
+            "next_ms": statistics.median(one["next_us"] for one in steps) / 1000, "wrong": wrong}
+
+
+def table(row: dict) -> str:
+    def mib(value: int | None) -> str:
+        return "-" if value is None else f"{value / 2**20:.0f}"
+    return "\n".join(columns([("virtual GPUs", "MiB each", "one awake MiB", "all asleep MiB", "by the accounts",
+                               "first call ms", "longest", "next ms", "wrong"),
+                              (row["vgpus"], row["mib_each"], mib(row["one_awake"]), mib(row["held"]),
+                               mib(row["accounts"]), f"{row['first_ms']:.1f}", f"{row['first_longest_ms']:.1f}",
+                               f"{row['next_ms']:.2f}", row["wrong"])]))
+
+
+def missed(row: dict, device: str) -> list[str]:
+    short = []
+    if row["wrong"]:
+        short.append(f"{row['wrong']} words are wrong")
+    if row["accounts"] or row["warm"]:
+        short.append(f"asleep, they have {row['accounts']} bytes on the device and {row['warm']} warm runners")
+    if device == "soft":
+        return short
+    if row["held"] is not None and row["vgpus"] <= WANTED_FOR and not reaches(row["held"] / 2**30, WANTED_HELD_GIB):
+        short.append(f"{row['vgpus']} that sleep hold {row['held'] / 2**30:.2f} GiB, wanted {WANTED_HELD_GIB}")
+    beside = row["mib_each"] * 2**20 / BUS_BYTES_PER_MS
+    if not reaches(row["first_ms"] - beside, WANTED_FIRST_MS):
+        short.append(f"the first call takes {row['first_ms']:.0f} ms, wanted {WANTED_FIRST_MS} and {beside:.1f} for "
+                     f"its memory")
+    return short
