@@ -29,6 +29,10 @@ inline std::string vfio_socket(const std::string& run, std::string_view name) {
 inline std::string gate_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/gate.sock";
 }
+// Where a file for saving or restoring is brought.
+inline std::string files_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/files.sock";
+}
 // Where sessions reach each other, each under the number of its virtual GPU.
 inline std::string peer_folder(const std::string& run) { return run + "/peers.d"; }
 inline std::string peer_socket(const std::string& run, uint32_t index) {

@@ -15,6 +15,9 @@
 //                                       Answered when nothing happens any more; EBUSY: work did not end in that time,
 //                                       and records go on. flags: kIfIdle: EBUSY too as soon as a record comes
 //                       kMoveMemory     flags: kToDevice, or 0: to host memory. Only at a standstill
+//                       kSaveMemory     what has left the device: flags: kSavedWrite to the pipe, kSavedForget: lets
+//                                       go of it, kSavedRead from the pipe; fd but for kSavedForget. What goes through
+//                                       the pipe are saved::Pieces. EPROTO: these are not its own
 //                       kGoOn           records go on
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
@@ -86,6 +89,7 @@ enum class RunnerMessageType : uint32_t {
   kMoveMemory,
   kGoOn,
   kCallWaits,
+  kSaveMemory,
 };
 
 constexpr bool is_about_segments(RunnerMessageType type) {
@@ -94,8 +98,9 @@ constexpr bool is_about_segments(RunnerMessageType type) {
 
 // Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.
 inline constexpr uint32_t kFetchLent = 1;
-inline constexpr uint32_t kToDevice = 1;  // of kMoveMemory
-inline constexpr uint32_t kIfIdle = 1;    // of kStandstill
+inline constexpr uint32_t kToDevice = 1;                                      // of kMoveMemory
+inline constexpr uint32_t kIfIdle = 1;                                        // of kStandstill
+inline constexpr uint32_t kSavedWrite = 1, kSavedForget = 2, kSavedRead = 3;  // of kSaveMemory
 
 struct RunnerMessage {
   RunnerMessageType type{};

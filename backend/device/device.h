@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device/away_memory.h"
 #include "backend/device/device_host.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
@@ -284,6 +285,9 @@ class Device {
   // the device, and no other method is called in between. OUT_OF_MEMORY: no room there; it is where it was.
   virtual CUresult memory_leave() { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult memory_return() { return CUDA_ERROR_NOT_SUPPORTED; }
+  // Where it lies meanwhile, in this process: valid until it returns. Whoever asks may read it, let its pages go
+  // (MADV_DONTNEED), and write it again before it returns. Nothing: it cannot be reached there.
+  virtual std::optional<std::vector<AwayMemory>> memory_away() { return std::nullopt; }
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
   virtual void managed_remove(uint64_t address, Done done) = 0;
   // Told when all work of all contexts that was queued before has ended; what is only captured does not count.

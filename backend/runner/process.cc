@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "backend/device/errors.h"
+#include "backend/runner/saved_memory.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -125,6 +126,12 @@ int Process::move_memory(bool to_device) {
     default:
       return EIO;
   }
+}
+
+int Process::save_memory(uint32_t what, int pipe) {
+  if (!standstill_.at_rest()) return EBUSY;
+  const auto away = device_->memory_away();
+  return away ? save_away_memory(*away, what, pipe) : ENOTSUP;
 }
 
 void Process::forget_ring(uint32_t id) {

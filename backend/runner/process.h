@@ -50,6 +50,9 @@ class Process final : public DeviceHost {
   Standstill& standstill() { return standstill_; }
   // All of its device memory goes to host memory, or back to where it was. Only at_rest(). An errno.
   int move_memory(bool to_device);
+  // What has left the device goes to a pipe, is let go of, or comes from a pipe (kSaveMemory). Only at_rest(). An
+  // errno.
+  int save_memory(uint32_t what, int pipe);
   void device_info(vgpu_device_info* info) { device_->info(info); }
 
   // Makes a ring; the record loop is told by the caller.

@@ -176,6 +176,11 @@ Status Service::handle(Message& message) {
       return Status::error(error, "memory does not move {} the device: {}", header.flags & kToDevice ? "to" : "off",
                            std::strerror(error));
     }
+    case RunnerMessageType::kSaveMemory: {
+      const int error = process_->save_memory(header.flags, message.fds.empty() ? -1 : message.fds[0].get());
+      if (error == 0) return {};
+      return Status::error(error, "memory is not saved or restored: {}", std::strerror(error));
+    }
     case RunnerMessageType::kGoOn:
       if (on_go_on_) on_go_on_();
       process_->standstill().end();

@@ -122,6 +122,9 @@ Status Session::prepare() {
   if (!vfio.ok()) return vfio.status();
   auto gates = listen_unix(gate_socket(config_.run, config_.name), SOCK_SEQPACKET, 0600);
   if (!gates.ok()) return gates.status();
+  // Whoever knows a token that vgpud has given.
+  auto files = listen_unix(files_socket(config_.run, config_.name), SOCK_SEQPACKET, 0666);
+  if (!files.ok()) return files.status();
   auto peers = listen_for_peers(config_.run, config_.index);
   if (!peers.ok()) return peers.status();
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
@@ -142,6 +145,7 @@ Status Session::prepare() {
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
   make_sleep_watch();
+  make_saver(std::move(files.value()));
   choose_device_of_helpers();
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(sharing_config_));
@@ -191,18 +195,36 @@ void Session::make_suspension() {
   if (is_cuda(sharing_config_)) {
     checkpointer_ = std::make_unique<CheckpointerProcess>(base_.get(), launcher_.get());
   }
-  suspension_ =
-      std::make_unique<Suspension>(base_.get(), Suspension::Session{.runners = [this] { return pool_->serving(); },
-                                                                    .hold = [this](bool held) { pool_->hold(held); },
-                                                                    .check = [this] { return check_suspendable(); },
-                                                                    .on_device = [this] { return bytes_on_device(); },
-                                                                    .changed =
-                                                                        [this] {
-                                                                          if (!suspension_->asleep())
-                                                                            sleep_watch_->begin();
-                                                                          control_->notify("sleep");
-                                                                        },
-                                                                    .checkpointer = checkpointer_.get()});
+  suspension_ = std::make_unique<Suspension>(base_.get(), Suspension::Session{
+                                                              .runners = [this] { return pool_->serving(); },
+                                                              .hold = [this](bool held) { pool_->hold(held); },
+                                                              .check = [this] { return check_suspendable(); },
+                                                              .on_device = [this] { return bytes_on_device(); },
+                                                              .changed = [this] { suspension_changed(); },
+                                                              .checkpointer = checkpointer_.get(),
+                                                          });
+}
+
+void Session::suspension_changed() {
+  if (!suspension_->suspended()) {
+    sleep_watch_->begin();
+    saver_->went_on();
+  }
+  control_->notify("sleep");
+}
+
+void Session::make_saver(UniqueFd listener) {
+  Saver::Session session{
+      .runners = [this] { return pool_->serving(); },
+      .suspended = [this] { return suspension_->suspended_by_order(); },
+      .stay =
+          [this](const std::string& why) {
+            suspension_->set_stay(why);
+            control_->notify("sleep");
+          },
+      .vgpu = identity_.uuid,
+  };
+  saver_ = std::make_unique<Saver>(base_.get(), std::move(listener), std::move(session));
 }
 
 uint64_t Session::bytes_on_device() const {

@@ -19,6 +19,7 @@
 #include "backend/session/peer_links.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
+#include "backend/session/saver.h"
 #include "backend/session/segment_service.h"
 #include "backend/session/sleep_watch.h"
 #include "backend/session/status_query.h"
@@ -90,10 +91,15 @@ class Session {
   void apply_sharing_config();
   nlohmann::json status() const;
   void make_suspension();
+  void suspension_changed();
   // One that is idle leaves its device, and comes back at the first call.
   void make_sleep_watch();
   Status sleep(const nlohmann::json& request);
+  void make_saver(UniqueFd listener);
+  // Who brings the token brings a file for it.
+  Status expect_file(const nlohmann::json& request, Saver::What what);
   nlohmann::json health() const;
+  nlohmann::json suspension_state() const;
   uint64_t bytes_on_device() const;
   // An error: something of it is shared with others, who would lose it.
   Status check_suspendable() const;
@@ -125,6 +131,7 @@ class Session {
   std::unique_ptr<Suspension> suspension_;             // before the pool, whose runners may still answer it
   std::unique_ptr<SleepWatch> sleep_watch_;
   std::unique_ptr<RunnerPool> pool_;
+  std::unique_ptr<Saver> saver_;  // after the pool: its job ends before the runners do
   std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;
   std::unique_ptr<VmFrontend> vm_;

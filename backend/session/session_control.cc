@@ -38,12 +38,16 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "suspension") {
-    nlohmann::json state = suspension_->describe();
+    nlohmann::json state = suspension_state();
     state["ok"] = true;
     return state;
   }
   if (op == "sleep") {
     const Status status = sleep(request);
+    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+  }
+  if (op == "save" || op == "restore") {
+    const Status status = expect_file(request, op == "save" ? Saver::What::kSave : Saver::What::kRestore);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "faulted") return health();
@@ -103,6 +107,21 @@ Status Session::sleep(const nlohmann::json& request) {
   return status;
 }
 
+Status Session::expect_file(const nlohmann::json& request, Saver::What what) {
+  const auto token = request.find("token");
+  const auto uid = request.find("uid");
+  if (token == request.end() || !token->is_string() || uid == request.end() || !uid->is_number_unsigned()) {
+    return Status::error(EINVAL, "a file needs a 'token' and a 'uid'");
+  }
+  return saver_->expect(what, token->get<std::string>(), uid->get<uid_t>());
+}
+
+nlohmann::json Session::suspension_state() const {
+  nlohmann::json state = suspension_->describe();
+  state["saved"] = saver_->saved();
+  return state;
+}
+
 // `bytes`: that lie in the host's memory while it sleeps, or would.
 nlohmann::json Session::health() const {
   const bool sleeps = suspension_->sleeps();
@@ -111,6 +130,7 @@ nlohmann::json Session::health() const {
           {"failing", pool_->failing()},
           {"sleeps", sleeps},
           {"asleep", suspension_->asleep()},
+          {"saved", saver_->saved()},
           {"would_sleep", !sleeps && sleep_watch_->would_sleep()},
           {"bytes", sleeps ? suspension_->sleep_bytes() : bytes_on_device()}};
 }
@@ -215,7 +235,7 @@ nlohmann::json Session::status() const {
           {"memory_used", total.memory_bytes},
           {"memory_resident", usage_page_.resident()},
           {"memory_swapped", suspension_->suspended() ? total.memory_bytes : total.swapped_bytes},
-          {"suspension", suspension_->describe()},
+          {"suspension", suspension_state()},
           {"usage", to_json(total)},
           {"limits", limits_state()},
           {"segments", segment_host_->state()},

@@ -137,7 +137,9 @@ void Suspension::advance() {
   } else if (state_ == State::kPaused && wanted_ == Want::kSuspend) {
     tell(State::kLeaving, {.type = RunnerMessageType::kMoveMemory}, &Suspension::left);
   } else if (state_ == State::kSuspended && run) {
-    contexts_return();
+    if (stay_.empty() || session_.runners().empty()) return contexts_return();
+    error_ = stay_;
+    wanted_ = Want::kSuspend;
   }
 }
 

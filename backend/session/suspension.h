@@ -51,6 +51,10 @@ class Suspension {
   // A program calls, or one asks for a runner: whoever sleeps comes back.
   void call_waits();
   bool sleeps() const { return sleeps_; }  // or is on the way there or back
+  // Why it cannot come back, whoever wants that; empty: it can.
+  void set_stay(const std::string& why) { stay_ = why; }
+  // As vgpud wants it.
+  bool suspended_by_order() const { return state_ == State::kSuspended && told_ == Want::kSuspend; }
   bool asleep() const { return sleeps_ && state_ == State::kSuspended; }
   // That it has taken to sleep, or may take.
   uint64_t sleep_bytes() const { return asleep() ? bytes_ : most_; }
@@ -98,7 +102,7 @@ class Suspension {
   int64_t since_ = 0;        // seconds since the epoch
   std::chrono::steady_clock::time_point woken_{};
   std::chrono::milliseconds pause_{};  // before the next attempt to come back
-  std::string error_;
+  std::string error_, stay_;
   uint64_t bytes_ = 0;
   bool keeps_contexts_ = false;  // the driver cannot take them off the GPU, which was said
   std::set<int> off_;            // processes whose contexts have left

@@ -1,8 +1,8 @@
 // Counts in device memory for as long as it is told to, and checks what it counted. Arguments: MiB of a buffer, and
 // perhaps "share" (its buffer may be opened by other processes), and perhaps, last, "steps" (it rests before each round
-// until a line says "step"). Prints "ready", then a line with its round for each round, until a line comes on stdin: then it compares every
-// word and prints "ok". A round is kernels on two streams, a graph, an allocation of a pool, and a copy back. Ends with
-// 0, 3 (a call failed) or 4 (a wrong word).
+// until a line says "step"). Prints "ready", then a line with its round for each round, until a line comes on stdin:
+// then it compares every word and prints "ok". A round is kernels on two streams, a graph, an allocation of a pool, and
+// a copy back. Ends with 0, 3 (a call failed) or 4 (a wrong word).
 #include <cuda_runtime.h>
 #include <poll.h>
 

@@ -82,7 +82,9 @@ def _start(daemon: Daemon, count: int, device: str) -> list[Idler]:
 def measure(device: str, count: int, kind: str) -> dict:
     """`kind`: soft or gpu."""
     tables = {"swap": {"memory": f"{count * MEMORY_EACH_MIB[kind]}M"}}
-    devices = [{"name": "soft:0", "memory": f"{count * MEMORY_EACH_MIB[kind]}M", "sms": 1}] if kind == "soft" else []
+    devices: list[str | dict] = []
+    if kind == "soft":
+        devices = [{"name": "soft:0", "memory": f"{count * MEMORY_EACH_MIB[kind]}M", "sms": 1}]
     daemon = Daemon(device, "band+", name="idle-bench", tables=tables, devices=devices)
     idlers: list[Idler] = []
     try:

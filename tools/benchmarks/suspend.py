@@ -149,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     usual = "; ".join(f"{','.join(map(str, sizes))} on {name}" for name, sizes in SIZES_MIB.items())
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")],
                         help=f"MiB, with commas (default: {usual})")
-    parser.add_argument("--idle", type=int, metavar="N", help="instead: what N virtual GPUs that sleep because they are "
-                        "idle hold together, and how long the first call of one takes (of interest: 64)")
+    parser.add_argument("--idle", type=int, metavar="N", help="instead: what N virtual GPUs that are asleep hold "
+                        "together, and how long the first call of one takes (of interest: 64)")
     parser.add_argument("--rounds", type=int, default=5, help="of each size")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and an SVG chart go there")

@@ -218,6 +218,13 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       named(app->add_subcommand("suspend", "let its programs wait, and free its device of all that it holds"), options);
   auto* resume =
       named(app->add_subcommand("resume", "bring a suspended one back to its device, and let it go on"), options);
+  auto* save = named(app->add_subcommand("save",
+                                         "suspend it, and put what its programs have on the device in a file, so that "
+                                         "the host's memory is free of it too"),
+                     options);
+  auto* restore = named(app->add_subcommand("restore", "the same, back, and let its programs go on"), options);
+  save->add_option("FILE", options->file, "it is written beside this first, and then takes its place")->required();
+  restore->add_option("FILE", options->file, "what `vgpuctl save` has written last; it stays")->required();
   auto* move = named(app->add_subcommand("move",
                                          "to another device of this host, with its programs where they can come "
                                          "along"),
@@ -253,6 +260,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {detach, ctl::detach},
       {suspend, ctl::suspend},
       {resume, ctl::resume},
+      {save, ctl::save},
+      {restore, ctl::restore},
       {move, ctl::move},
       {drain, ctl::drain},
       {undrain, ctl::undrain},

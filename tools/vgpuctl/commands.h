@@ -32,7 +32,7 @@ struct Options {
   double interval = 1;                 // seconds
   unsigned count = 0;                  // of tables; 0: until it is ended
   double seconds = 5;                  // of a trace
-  std::string output;                  // a file
+  std::string output, file;            // files
   std::string last = "24h";            // how far a report looks back
   std::string shell;                   // whose completion
   std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes
@@ -51,6 +51,8 @@ int show_scheduler(const Options& options);
 int set_scheduler(const Options& options);
 int suspend(const Options& options);
 int resume(const Options& options);
+int save(const Options& options);     // what a suspended one has, in a file
+int restore(const Options& options);  // the same, back
 int move(const Options& options);     // to another device
 int drain(const Options& options);    // of a device
 int undrain(const Options& options);  // the same, back in service

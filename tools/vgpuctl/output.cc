@@ -94,12 +94,17 @@ std::string usage_state(const json& view) {
   const bool vm = get(view, "/live/vm/connected", false);
   const auto state = get<std::string>(view, "/session/state", "?");
   if (state != "running") return state;
+  if (!get<std::string>(view, "/live/suspension/saved", "").empty()) return "saved";
   if (get(view, "/suspended", false)) return "suspended";
   if (get(view, "/live/suspension/asleep", false)) return "asleep";
   return vm ? (get(view, "/live/vm/driver", false) ? "vm" : "vm (no driver)") : "idle";
 }
 
 std::string state_line(const json& view) {
+  if (const auto saved = get<std::string>(view, "/live/suspension/saved", ""); !saved.empty()) {
+    return fmt::format("saved, with {} in a file (number {}); `vgpuctl restore` brings it back",
+                       size(get<int64_t>(view, "/live/suspension/bytes", 0)), saved);
+  }
   if (get(view, "/suspended", false)) {
     return fmt::format("suspended, with {} in the host's memory; `vgpuctl resume` brings it back",
                        size(get<int64_t>(view, "/suspended_bytes", 0)));

@@ -63,6 +63,15 @@ CUresult Memory::leave() {
   return CUDA_SUCCESS;
 }
 
+std::vector<AwayMemory> Memory::away() const {
+  std::lock_guard lock(mutex_);
+  std::vector<AwayMemory> all;
+  for (const Away& one : away_) {
+    if (one.pages) all.push_back({one.address, {static_cast<std::byte*>(one.pages), one.bytes}});
+  }
+  return all;
+}
+
 CUresult Memory::come_back() {
   std::lock_guard lock(mutex_);
   return bring_back();

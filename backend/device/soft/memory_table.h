@@ -92,6 +92,8 @@ class Memory {
   // behind them faults. Nobody may call anything else in between.
   CUresult leave();
   CUresult come_back();
+  // Of those that left: where their pages are. Pages that other processes may have stay out of it.
+  std::vector<AwayMemory> away() const;
 
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);

@@ -76,6 +76,7 @@ class SoftDevice final : public Device {
   void memory_free(uint64_t address, Done done) override;
   CUresult memory_leave() override { return memory_->leave(); }
   CUresult memory_return() override { return memory_->come_back(); }
+  std::optional<std::vector<AwayMemory>> memory_away() override { return memory_->away(); }
   CUresult chunk_move(uint64_t address, bool to_device) override { return memory_->move_chunk(address, to_device); }
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;

@@ -48,6 +48,7 @@ std::vector<VgpuSpec> Api::with_sleepers() const {
   std::vector<VgpuSpec> all = registry_->all();
   for (VgpuSpec& spec : all) {
     if (!spec.suspended) spec.suspended_bytes = session_manager_->asleep_bytes(spec.name);
+    if (spec.suspended && session_manager_->saved(spec.name)) spec.suspended_bytes = 0;
   }
   return all;
 }

@@ -106,6 +106,12 @@ class Api {
   void commit_suspend(const std::string& name, const nlohmann::json& paused, const Answer& answer);
   void refuse_suspend(const std::string& name, int code, const Status& why, const Answer& answer);
   void resume(const VgpuSpec& spec, const Answer& answer);
+  void commit_resume(const VgpuSpec& spec, const Answer& answer);
+  // What a suspended one has in the host's memory goes to a file, or comes from it: answers with where the file is to
+  // be brought by the user who asks, and with which token.
+  void save(const VgpuSpec& spec, uid_t uid, const Answer& answer);
+  void bring_back(const VgpuSpec& spec, uid_t uid, const Answer& answer);
+  void expect_file(const VgpuSpec& spec, const char* op, uid_t uid, const Answer& answer);
   // After the change of its spec, which is taken back if the session says that it came to nothing.
   void finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer);
   // To another device, with its programs where they can come along.

@@ -1,7 +1,12 @@
 // vgpuctl suspend and resume. A change is noted before the session is told to carry it out, so that a vgpud that dies
 // in the middle is followed by one that ends what was begun.
+#include <fmt/ranges.h>
+#include <sys/random.h>
+
+#include <array>
 #include <utility>
 
+#include "backend/control/paths.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/share_limits.h"
@@ -87,6 +92,18 @@ void Api::resume(const VgpuSpec& spec, const Answer& asker) {
   if (!spec.suspended) {
     return refuse(answer, 409, fmt::format("'{}' is not suspended", spec.name), "`vgpuctl list` says which are");
   }
+  session_manager_->request(spec.name, {{"op", "suspension"}},
+                            [this, name = spec.name, answer](const Result<json>& now) {
+                              const std::optional<VgpuSpec> found = registry_->find(name);
+                              if (!found) return not_found(name, answer);
+                              if (!now.ok() || now.value().value("saved", std::string()).empty())
+                                return commit_resume(*found, answer);
+                              refuse(answer, 409, fmt::format("the memory of '{}' is in a file", name),
+                                     fmt::format("`vgpuctl restore {} FILE` brings it back, and lets it go on", name));
+                            });
+}
+
+void Api::commit_resume(const VgpuSpec& spec, const Answer& answer) {
   VgpuSpec changed = spec;
   changed.suspended = false;
   changed.suspended_bytes = 0;
@@ -99,6 +116,55 @@ void Api::resume(const VgpuSpec& spec, const Answer& asker) {
   session_manager_->set_pausing(spec.name, false);
   session_manager_->update(changed);
   finish_suspension(spec, "running", answer);
+}
+
+void Api::save(const VgpuSpec& spec, uid_t uid, const Answer& answer) {
+  if (!spec.suspended) {
+    return refuse(answer, 409, fmt::format("'{}' is not suspended", spec.name),
+                  fmt::format("`vgpuctl save {} FILE` suspends it first", spec.name));
+  }
+  if (const Gpu* const gpu = gpus_->of(spec); gpu && gpu->device.kind != "soft") {
+    return refuse(
+        answer, 409,
+        fmt::format("'{}' is on '{}': what its programs have on a GPU cannot be saved yet", spec.name, spec.device),
+        "it stays suspended; its memory stays in the host's");
+  }
+  expect_file(spec, "save", uid, answer);
+}
+
+void Api::bring_back(const VgpuSpec& spec, uid_t uid, const Answer& answer) {
+  if (!spec.suspended) {
+    return refuse(answer, 409, fmt::format("'{}' is not suspended, and nothing of it is in a file", spec.name),
+                  "`vgpuctl show` says what is");
+  }
+  const Status room = check_suspend(spec, spec.suspended_bytes, with_sleepers(), config_.swap_memory);
+  if (!room.ok()) {
+    return refuse(answer, 409, room.message(),
+                  "resume another, or raise 'memory' in the table [swap] of vgpud's configuration");
+  }
+  expect_file(spec, "restore", uid, answer);
+}
+
+void Api::expect_file(const VgpuSpec& spec, const char* op, uid_t uid, const Answer& answer) {
+  std::array<uint8_t, 16> random{};
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    return refuse(answer, 500, "no random number for a token", "try again");
+  }
+  const std::string token = fmt::format("{:02x}", fmt::join(random, ""));
+  session_manager_->request(
+      spec.name, {{"op", op}, {"token", token}, {"uid", uid}},
+      [this, name = spec.name, op, token, answer](const Result<json>& reply) {
+        const Status status = !reply.ok() ? reply.status()
+                              : reply.value().value("ok", false)
+                                  ? Status()
+                                  : Status::error(EBUSY, "{}", reply.value().value("error", ""));
+        if (status.ok()) {
+          return api::send(answer, 200,
+                           {{"name", name}, {"socket", files_socket(config_.run, name)}, {"token", token}});
+        }
+        refuse(answer, 409, fmt::format("'{}' cannot be {}d: {}", name, std::string_view(op), status.message()),
+               "nothing was touched");
+      });
 }
 
 void Api::finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer) {

@@ -136,6 +136,7 @@ void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::j
   if (!health.contains("sleeps")) return;  // silent, or of an earlier version
   const auto bytes = health.value("bytes", uint64_t{0});
   const VgpuSpec& spec = supervisor->spec();
+  supervisor->set_saved(!health.value("saved", std::string()).empty());
   supervisor->set_asleep(health.value("sleeps", false) && !spec.suspended ? bytes : 0);
   supervisor->note_sleep(health.value("asleep", false), bytes);
   if (!health.value("would_sleep", false) || spec.suspended || !room_to_sleep_) return;
@@ -150,6 +151,11 @@ void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::j
 uint64_t SessionManager::asleep_bytes(const std::string& name) const {
   const auto found = supervisors_.find(name);
   return found == supervisors_.end() ? 0 : found->second->asleep_bytes();
+}
+
+bool SessionManager::saved(const std::string& name) const {
+  const auto found = supervisors_.find(name);
+  return found != supervisors_.end() && found->second->saved();
 }
 
 void SessionManager::device_changed(const std::string& device) {

@@ -90,6 +90,8 @@ class SessionManager {
   void set_room_to_sleep(RoomToSleep room) { room_to_sleep_ = std::move(room); }
   // Bytes of a virtual GPU's that lie in the host's memory while it sleeps.
   uint64_t asleep_bytes(const std::string& name) const;
+  // What a suspended one had on its device is in a file, as its session says.
+  bool saved(const std::string& name) const;
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);

@@ -235,7 +235,7 @@ void SessionSupervisor::died() {
   }
   pid_ = 0;
   asleep_bytes_ = 0;
-  asleep_ = false;
+  asleep_ = saved_ = false;
   forget_ready();
   exit_event_.reset();
   pidfd_.reset();

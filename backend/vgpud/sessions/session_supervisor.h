@@ -39,6 +39,9 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   // So many bytes lie there, as its session says.
   void set_asleep(uint64_t bytes);
   void note_sleep(bool asleep, uint64_t bytes);  // in the log
+  // Nothing of what it had on the device lies in the host's memory: a file has it.
+  void set_saved(bool saved) { saved_ = saved; }
+  bool saved() const { return saved_; }
   uint64_t asleep_bytes() const { return asleep_bytes_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
@@ -97,7 +100,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   unsigned failures_ = 0;
   uint64_t restarts_ = 0, asleep_bytes_ = 0;
   bool forget_ = false, pausing_ = false;
-  bool asleep_ = false;
+  bool asleep_ = false, saved_ = false;
   bool notices_ = false;  // it says when something is new
   bool news_ = true, used_ = true;
   nlohmann::json sandbox_;

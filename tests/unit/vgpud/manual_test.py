@@ -63,7 +63,7 @@ class TestCompletion(DaemonCase):
     def test_words(self):
         self.ok("create", "web0", "--memory", "1G")
         self.ok("create", "db0", "--memory", "1G")
-        assert self.words("s") == {"scheduler", "segment", "set", "show", "shutdown", "status", "suspend"}
+        assert self.words("s") == {"save", "scheduler", "segment", "set", "show", "shutdown", "status", "suspend"}
         assert self.words("show", "") == {"db0", "web0"}
         assert self.words("show", "w") == {"web0"}
         assert self.words("attach", "web0", "") == {"test"}, "libvirt's domain"

@@ -121,7 +121,13 @@ class TestAnswers(DaemonCase):
         self.ask("PATCH", "/v1/vgpus/web0", {"sharing": "time-sliced"})
         assert self.ask("POST", "/v1/vgpus/web0/suspend")["suspended"]
         self.ask("POST", "/v1/vgpus/web0/suspend", code=409)
+        self.ask("POST", "/v1/vgpus/web0/restore", code=409)
+        assert self.ask("POST", "/v1/vgpus/web0/save")["socket"].endswith("/web0/files.sock")
         assert not self.ask("POST", "/v1/vgpus/web0/resume")["suspended"]
+        self.ask("POST", "/v1/vgpus/web0/save", code=409)
+        self.ask("POST", "/v1/vgpus/web0/restore", code=409)
+        self.ask("POST", "/v1/vgpus/web9/save", code=404)
+        self.ask("POST", "/v1/vgpus/web9/restore", code=404)
         self.ask("POST", "/v1/vgpus/web0/move", {"device": "soft:7"}, 400)
         self.ask("POST", "/v1/vgpus/web2/move", {}, 404)
         assert self.ask("POST", "/v1/vgpus/web0/move", {})["device"] == "soft:1"

@@ -1,0 +1,48 @@
+#include "backend/control/saved/stream.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+namespace bandsaw::saved {
+namespace {
+
+constexpr uint64_t kAtOnce = uint64_t{256} << 10;
+
+bool makes_sense(const Piece& piece) {
+  return piece.address % kPage == 0 && piece.bytes % kPage == 0 && piece.bytes <= kPieceMost &&
+         piece.address <= UINT64_MAX - piece.bytes && (piece.bytes != 0 || piece.address == 0);
+}
+
+}  // namespace
+
+Status read_head(Source* source, Head* head) {
+  if (Status status = read_one(source, head); !status.ok()) return status;
+  if (head->runners <= kRunnersMost && head->reserved == 0) return {};
+  return Status::error(EPROTO, "it is damaged: it says that it has {} programs", head->runners);
+}
+
+Status copy_pieces(Source* source, Sink* sink, uint64_t* bytes) {
+  std::vector<std::byte> buffer(kAtOnce);
+  for (;;) {
+    Piece piece;
+    if (Status status = read_one(source, &piece); !status.ok()) return status;
+    if (!makes_sense(piece))
+      return Status::error(EPROTO, "it is damaged: {} bytes at {:#x}", piece.bytes, piece.address);
+    if (sink) {
+      if (Status status = write_one(sink, piece); !status.ok()) return status;
+    }
+    if (piece.bytes == 0) return {};
+    for (uint64_t left = piece.bytes; left > 0;) {
+      const auto part = std::span(buffer).first(std::min(left, kAtOnce));
+      if (Status status = source->read(part); !status.ok()) return status;
+      if (sink) {
+        if (Status status = sink->write(part); !status.ok()) return status;
+      }
+      left -= part.size();
+    }
+    *bytes += piece.bytes;
+  }
+}
+
+}  // namespace bandsaw::saved

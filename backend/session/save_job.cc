@@ -1,0 +1,91 @@
+#include "backend/session/save_job.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "memory/base/eventfd.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+SaveJob::~SaveJob() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+Result<UniqueFd> SaveJob::add_pipe(int pid) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
+  UniqueFd reads(ends[0]), writes(ends[1]);
+  UniqueFd& ours = kind_ == Kind::kWrite ? reads : writes;
+  if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) < 0) return Status::system("cannot use a pipe");
+  pipes_.emplace_back(pid, std::move(ours));
+  return kind_ == Kind::kWrite ? std::move(writes) : std::move(reads);
+}
+
+Status SaveJob::start(event_base* base, std::function<void()> ended) {
+  ended_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!ended_) return Status::system("cannot make an eventfd");
+  on_ended_ = std::move(ended);
+  event_.reset(event_new(
+      base, ended_.get(), EV_READ,
+      [](evutil_socket_t, short, void* self) {
+        auto* const job = static_cast<SaveJob*>(self);
+        job->thread_.join();
+        const auto call = std::move(job->on_ended_);
+        call();  // which may end the job
+      },
+      this));
+  event_add(event_.get(), nullptr);
+  thread_ = std::thread([this] {
+    status_ = run();
+    pipes_.clear();  // who still writes or reads sees the end
+    if (!signal_event(ended_.get())) log::error("cannot say that memory was moved");
+  });
+  return {};
+}
+
+Status SaveJob::run() {
+  if (kind_ == Kind::kWrite) return write();
+  if (::lseek(file_, 0, SEEK_SET) < 0) return Status::system("it cannot be read from its beginning");
+  return kind_ == Kind::kRead ? read() : saved::check_file(file_, &head_, &bytes_);
+}
+
+Status SaveJob::write() {
+  const auto sink = saved::FileSink::begin(file_);
+  if (!sink.ok()) return sink.status();
+  saved::Sink* const out = sink.value().get();
+  head_.runners = static_cast<uint32_t>(pipes_.size());
+  if (Status status = saved::write_one(out, head_); !status.ok()) return status;
+  for (auto& [pid, pipe] : pipes_) {
+    saved::PipeSource source(pipe.get(), &stop_);
+    Status status = saved::write_one(out, saved::RunnerHead{.pid = pid});
+    if (status.ok()) status = saved::copy_pieces(&source, out, &bytes_);
+    if (!status.ok()) return status;
+  }
+  return sink.value()->end();
+}
+
+// A program that has ended since needs nothing.
+Status SaveJob::read() {
+  const auto source = saved::FileSource::begin(file_);
+  if (!source.ok()) return source.status();
+  saved::Source* const in = source.value().get();
+  if (Status status = saved::read_head(in, &head_); !status.ok()) return status;
+  for (uint32_t i = 0; i < head_.runners; ++i) {
+    saved::RunnerHead runner;
+    if (Status status = saved::read_one(in, &runner); !status.ok()) return status;
+    const auto pipe =
+        std::find_if(pipes_.begin(), pipes_.end(), [&](const auto& one) { return one.first == runner.pid; });
+    saved::PipeSink sink(pipe == pipes_.end() ? -1 : pipe->second.get(), &stop_);
+    Status status = saved::copy_pieces(in, pipe == pipes_.end() ? nullptr : &sink, &bytes_);
+    if (!status.ok()) return status;
+  }
+  return source.value()->end();
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,56 @@
+// Bytes on their way between runners' pipes and a file, on a thread of their own: disks and programs may be slow.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/control/event_ptr.h"
+#include "backend/control/saved/file.h"
+#include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+class SaveJob {
+ public:
+  enum class Kind { kWrite, kCheck, kRead };
+  // `file` outlives it. kCheck reads all of it and needs no pipes.
+  SaveJob(Kind kind, int file) : kind_(kind), file_(file) {}
+  ~SaveJob();  // gives up
+  SaveJob(const SaveJob&) = delete;
+
+  // Before start(): of kWrite, what the file says of itself.
+  void set_head(const saved::Head& head) { head_ = head; }
+  // The runner's end of a pipe between it and the file.
+  Result<UniqueFd> add_pipe(int pid);
+  // `ended` is called on the loop's thread, once.
+  Status start(event_base* base, std::function<void()> ended);
+  void stop() { stop_ = true; }
+
+  // After the end.
+  const Status& status() const { return status_; }
+  const saved::Head& head() const { return head_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Status run();
+  Status write();
+  Status read();
+
+  const Kind kind_;
+  const int file_;
+  std::atomic<bool> stop_{false};
+  std::vector<std::pair<int, UniqueFd>> pipes_;
+  saved::Head head_;
+  uint64_t bytes_ = 0;
+  Status status_;
+  UniqueFd ended_;
+  std::function<void()> on_ended_;
+  EventPtr event_;
+  std::thread thread_;
+};
+
+}  // namespace bandsaw

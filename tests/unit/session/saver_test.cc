@@ -1,0 +1,244 @@
+// What a session does to save a suspended virtual GPU in a file, and to bring it back.
+#include "backend/session/saver.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "backend/control/packet.h"
+#include "backend/control/saved/stream.h"
+#include "memory/base/json.h"
+#include "tests/unit/session/fake_runner.h"
+
+namespace bandsaw {
+namespace {
+
+// One page at an address of its own.
+class PagedRunner final : public FakeRunner {
+ public:
+  explicit PagedRunner(int pid) : page(saved::kPage, std::byte(pid)) { process = pid; }
+  ~PagedRunner() override { wait(); }
+  // For all that it does with pipes.
+  void wait() {
+    for (auto& thread : std::exchange(threads_, {})) thread.join();
+  }
+  void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override {
+    if (message.type == RunnerMessageType::kSaveMemory && !fds.empty()) {
+      wait();  // one thing after the other, as a runner does
+      const int pipe = ::fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+      threads_.emplace_back([this, pipe, write = message.flags == kSavedWrite] {
+        const UniqueFd end(pipe);
+        write ? write_page(pipe) : read_page(pipe);
+      });
+    }
+    if (message.flags == kSavedForget) {
+      wait();
+      page.assign(saved::kPage, std::byte(0));
+    }
+    FakeRunner::send(message, tail, fds, std::move(done));
+  }
+  bool breaks_off = false;
+  std::vector<std::byte> page;
+
+ private:
+  // Whoever reads may give up.
+  static bool put(int pipe, std::span<const std::byte> bytes) {
+    return ::write(pipe, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+  }
+  void write_page(int pipe) {
+    const saved::Piece piece{0x1000u * static_cast<uint64_t>(process), saved::kPage}, last{};
+    if (!put(pipe, std::as_bytes(std::span(&piece, 1))) || breaks_off || !put(pipe, page)) return;
+    put(pipe, std::as_bytes(std::span(&last, 1)));
+  }
+  void read_page(int pipe) {
+    saved::Piece piece;
+    std::vector<std::byte> came(saved::kPage);
+    if (::read(pipe, &piece, sizeof piece) != static_cast<ssize_t>(sizeof piece)) return;
+    if (::read(pipe, came.data(), came.size()) == static_cast<ssize_t>(came.size())) page = came;
+    EXPECT_EQ(::read(pipe, &piece, sizeof piece), static_cast<ssize_t>(sizeof piece));
+  }
+  std::vector<std::thread> threads_;
+};
+
+class SaverTest : public ::testing::Test {
+ protected:
+  SaverTest() {
+    ::signal(SIGPIPE, SIG_IGN);  // as a session does
+    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address_), sizeof(sa_family_t)), 0);  // a free name
+    length_ = sizeof address_;
+    EXPECT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address_), &length_), 0);
+    EXPECT_EQ(::listen(listener.get(), 4), 0);
+    saver_ = std::make_unique<Saver>(base_.get(), std::move(listener),
+                                     Saver::Session{.runners = [this] { return living_; },
+                                                    .suspended = [this] { return suspended_; },
+                                                    .stay = [this](const std::string& why) { stay_ = why; },
+                                                    .vgpu = {7}});
+    living_ = {&first_, &second_};
+  }
+  void turn() {
+    event_base_loop(base_.get(), EVLOOP_NONBLOCK);
+    first_.answer_all();
+    second_.answer_all();
+    ::usleep(500);
+  }
+  bool until(const std::function<bool()>& holds) {
+    for (int turns = 0; turns < 20000; ++turns) {
+      if (holds()) return true;
+      turn();
+    }
+    return false;
+  }
+  UniqueFd bring(const std::string& token, int file) {
+    UniqueFd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&address_), length_), 0);
+    say(client, {{"token", token}}, file);
+    return client;
+  }
+  void say(const UniqueFd& client, const nlohmann::json& what, int file = -1) {
+    const std::string text = json_text(what);
+    const int fds[] = {file};
+    EXPECT_TRUE(
+        send_packet(client.get(), std::as_bytes(std::span(text)), {}, std::span<const int>(fds).first(file < 0 ? 0 : 1))
+            .ok());
+  }
+  // Null: the connection has ended.
+  nlohmann::json heard(const UniqueFd& client) {
+    std::vector<std::byte> buffer(1024);
+    std::vector<UniqueFd> none;
+    Result<size_t> length = Status::error(EAGAIN, "not yet");
+    EXPECT_TRUE(until([&] {
+      length = receive_packet(client.get(), buffer, &none);
+      return length.ok() || length.status().code() != EAGAIN;
+    }));
+    if (!length.ok() || length.value() == 0) return {};
+    return parse_json(std::string(reinterpret_cast<const char*>(buffer.data()), length.value()));
+  }
+  // All of a save, in a file.
+  UniqueFd save() {
+    UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+    EXPECT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+    const UniqueFd client = bring("a", file.get());
+    EXPECT_EQ(heard(client)["ok"], true);
+    say(client, {{"keep", true}});
+    EXPECT_EQ(heard(client)["ok"], true);
+    return file;
+  }
+
+  BasePtr base_{event_base_new()};
+  sockaddr_storage address_{.ss_family = AF_UNIX, .__ss_padding = {}, .__ss_align = 0};
+  socklen_t length_ = 0;
+  PagedRunner first_{11}, second_{22};
+  std::vector<Runner*> living_;
+  bool suspended_ = true;
+  std::string stay_;
+  std::unique_ptr<Saver> saver_;
+};
+
+TEST_F(SaverTest, ThereAndBack) {
+  const UniqueFd file = save();
+  EXPECT_EQ(first_.page[0], std::byte(0));
+  EXPECT_EQ(saver_->saved().size(), 32u);
+  EXPECT_NE(stay_, "");
+  ASSERT_TRUE(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).ok());
+  const UniqueFd client = bring("b", file.get());
+  const auto answer = heard(client);
+  EXPECT_EQ(answer["ok"], true) << answer;
+  EXPECT_EQ(answer["bytes"], 2 * saved::kPage);
+  first_.wait();
+  second_.wait();
+  EXPECT_EQ(first_.page[0], std::byte(11));
+  EXPECT_EQ(second_.page[saved::kPage - 1], std::byte(22));
+  EXPECT_EQ(saver_->saved(), "");
+  EXPECT_EQ(stay_, "");
+}
+
+TEST_F(SaverTest, UntilTheFileIsKeptNothingIsLetGo) {
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  UniqueFd client = bring("a", file.get());
+  EXPECT_EQ(heard(client)["bytes"], 2 * saved::kPage);
+  EXPECT_NE(stay_, "");
+  client.reset();
+  EXPECT_TRUE(until([this] { return stay_.empty(); }));
+  EXPECT_EQ(first_.page[0], std::byte(11));
+  EXPECT_EQ(saver_->saved(), "");
+  EXPECT_EQ(stay_, "");
+  EXPECT_TRUE(saver_->expect(Saver::What::kSave, "b", ::geteuid()).ok()) << "and the next one may come";
+}
+
+TEST_F(SaverTest, WhoHasNoTokenIsNobody) {
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  EXPECT_TRUE(heard(bring("", file.get())).is_null()) << "none is expected";
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  EXPECT_TRUE(heard(bring("b", file.get())).is_null());
+  EXPECT_TRUE(heard(bring("a", -1)).is_null()) << "and no file";
+  EXPECT_TRUE(first_.messages.empty());
+  EXPECT_EQ(heard(bring("a", file.get()))["ok"], true) << "who has it still comes";
+}
+
+TEST_F(SaverTest, AnotherUserIsNobody) {
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid() + 1).ok());
+  EXPECT_TRUE(heard(bring("a", file.get())).is_null());
+  EXPECT_TRUE(first_.messages.empty());
+}
+
+TEST_F(SaverTest, AProgramThatEndsInTheMiddleEndsTheSave) {
+  second_.breaks_off = true;
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  const auto answer = heard(bring("a", file.get()));
+  EXPECT_EQ(answer["ok"], false);
+  EXPECT_NE(answer["error"].get<std::string>().find("has ended"), std::string::npos);
+  EXPECT_EQ(first_.page[0], std::byte(11));
+  EXPECT_EQ(stay_, "");
+}
+
+TEST_F(SaverTest, AFullDiskChangesNothing) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  const auto answer = heard(bring("a", full.get()));
+  EXPECT_EQ(answer["ok"], false);
+  EXPECT_NE(answer["error"].get<std::string>().find("No space left"), std::string::npos);
+  EXPECT_EQ(first_.page[0], std::byte(11));
+  EXPECT_EQ(saver_->saved(), "");
+}
+
+TEST_F(SaverTest, AnotherFileIsRefusedBeforeAnyMemoryIsWritten) {
+  const UniqueFd earlier = save();
+  ASSERT_TRUE(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).ok());
+  EXPECT_EQ(heard(bring("b", earlier.get()))["ok"], true);
+  const UniqueFd later = save();
+  const size_t told = first_.messages.size();
+  ASSERT_TRUE(saver_->expect(Saver::What::kRestore, "c", ::geteuid()).ok());
+  const auto answer = heard(bring("c", earlier.get()));
+  EXPECT_EQ(answer["ok"], false);
+  EXPECT_NE(answer["error"].get<std::string>().find("another one"), std::string::npos);
+  EXPECT_EQ(first_.messages.size(), told);
+  EXPECT_NE(saver_->saved(), "");
+  ASSERT_TRUE(saver_->expect(Saver::What::kRestore, "d", ::geteuid()).ok());
+  EXPECT_EQ(heard(bring("d", later.get()))["ok"], true);
+}
+
+TEST_F(SaverTest, WhatIsNotSuspendedOrNotSavedIsRefused) {
+  EXPECT_EQ(saver_->expect(Saver::What::kRestore, "a", ::geteuid()).code(), EBUSY);
+  suspended_ = false;
+  EXPECT_EQ(saver_->expect(Saver::What::kSave, "a", ::geteuid()).code(), EBUSY);
+}
+
+TEST_F(SaverTest, OnceItsProgramsHaveEndedNobodyNeedsTheFile) {
+  const UniqueFd file = save();
+  EXPECT_EQ(saver_->expect(Saver::What::kSave, "b", ::geteuid()).code(), EBUSY);
+  living_.clear();
+  EXPECT_EQ(saver_->saved(), "");
+  EXPECT_EQ(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).code(), EBUSY);
+}
+
+}  // namespace
+}  // namespace bandsaw
