@@ -39,6 +39,8 @@ class RunnerPool : public RunnerSource {
   // While held, nobody gets a runner and none is kept warm: who asks waits until it ends, for however long.
   void hold(bool held);
   std::vector<Runner*> serving() const;
+  // Somebody has asked for a runner, and none was ready yet.
+  bool awaited() const { return !waiters_.empty(); }
   // Called each time that a process asks for a runner, or calls one that stands still.
   void on_call(std::function<void()> call) { on_call_ = std::move(call); }
 

@@ -232,11 +232,17 @@ uint64_t Session::bytes_on_device() const {
   return static_cast<uint64_t>(std::max<int64_t>(total.memory_bytes - total.swapped_bytes, 0));
 }
 
+Activity Session::activity() const {
+  Activity now = usage_page_.activity();
+  now.under_way |= pool_->awaited();
+  return now;
+}
+
 void Session::make_sleep_watch() {
-  sleep_watch_ = std::make_unique<SleepWatch>(base_.get(),
-                                              SleepWatch::Session{.activity = [this] { return usage_page_.activity(); },
-                                                                  .awake = [this] { return suspension_->running(); },
-                                                                  .idle = [this] { control_->notify("sleep"); }});
+  sleep_watch_ =
+      std::make_unique<SleepWatch>(base_.get(), SleepWatch::Session{.activity = [this] { return activity(); },
+                                                                    .awake = [this] { return suspension_->running(); },
+                                                                    .idle = [this] { control_->notify("sleep"); }});
   pool_->on_call([this] {
     sleep_watch_->called();
     suspension_->call_waits();

@@ -101,6 +101,7 @@ class Session {
   nlohmann::json health() const;
   nlohmann::json suspension_state() const;
   uint64_t bytes_on_device() const;
+  Activity activity() const;
   // An error: something of it is shared with others, who would lose it.
   Status check_suspendable() const;
   // By name: how much is held, and how much may be.

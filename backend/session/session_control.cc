@@ -130,6 +130,7 @@ nlohmann::json Session::health() const {
           {"failing", pool_->failing()},
           {"sleeps", sleeps},
           {"asleep", suspension_->asleep()},
+          {"sleep_error", suspension_->asleep() ? suspension_->error() : ""},
           {"saved", saver_->saved()},
           {"would_sleep", !sleeps && sleep_watch_->would_sleep()},
           {"bytes", sleeps ? suspension_->sleep_bytes() : bytes_on_device()}};

@@ -73,10 +73,11 @@ Status Suspension::want(const std::string& text) {
 void Suspension::want(Want want) {
   if (want == told_) return;
   told_ = wanted_ = want;
-  sleeps_ = false;  // what it has begun goes on in vgpud's name
+  const bool slept = std::exchange(sleeps_, false);  // what it has begun goes on in vgpud's name
   event_del(again_.get());
   error_.clear();
   advance();
+  if (slept && session_.changed) session_.changed();
 }
 
 Status Suspension::sleep(uint64_t most) {
@@ -106,6 +107,7 @@ void Suspension::try_later() {
   log::error("cannot come back to the device, next attempt in {} ms: {}", pause_.count(), error_);
   const timeval time = to_timeval(pause_);
   event_add(again_.get(), &time);
+  if (session_.changed) session_.changed();
   pause_ = std::min(2 * pause_, kLongestPause);
 }
 

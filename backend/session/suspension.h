@@ -31,7 +31,7 @@ class Suspension {
     std::function<void(bool)> hold;                 // true: no process gets a runner, and none waits warm
     std::function<Status()> check;                  // an error says what cannot be suspended
     std::function<uint64_t()> on_device;            // bytes that lie there
-    std::function<void()> changed;                  // it sleeps, or is awake again; may be null
+    std::function<void()> changed;                  // it sleeps, cannot come back, or is awake again; may be null
     std::chrono::milliseconds first_pause{1000};    // between attempts of who sleeps to come back; doubles
     Checkpointer* checkpointer = nullptr;           // null: on this device processes have nothing but their memory
   };
@@ -63,6 +63,8 @@ class Suspension {
   bool suspended() const { return state_ == State::kSuspended; }
   // Its programs wait, and no step is under way.
   bool stands_still() const { return state_ == State::kPaused || state_ == State::kSuspended; }
+  // Why what was wanted last did not come; empty: it did, or may still.
+  const std::string& error() const { return error_; }
   // {"state": "running", ..., "error": why what was wanted last did not come, "bytes": that lay on the device,
   // "asleep": it has left by itself, "since": seconds of the epoch at which it left, or 0}
   nlohmann::json describe() const;

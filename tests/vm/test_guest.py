@@ -72,6 +72,25 @@ def test_programs_wait_while_it_is_suspended(guest):
     guest.kernel_is_content()
 
 
+def test_a_program_counts_through_sleeps(guest):
+    rounds = "tail -1 /tmp/suspend.log"
+    guest.shell("rm -f /tmp/told; mkfifo /tmp/told; sleep 600 >/tmp/told &")
+    guest.start("suspend", "ready", 8, "steps", stdin="/tmp/told")
+    host.vgpuctl("set", "test0", "--idle-suspend", "1")
+    try:
+        for number in range(1, 4):
+            wait_until(lambda: host.live("test0")["suspension"]["asleep"], 20, "its sleep")
+            live = host.live("test0")
+            assert int(live["memory_used"]) == int(live["memory_swapped"]) > 0, live
+            guest.shell("echo step >/tmp/told")
+            wait_until(lambda: guest.shell(rounds)[1].strip() == str(number), 20, "the next round")
+    finally:
+        host.vgpuctl("set", "test0", "--idle-suspend", "default")
+    guest.shell("echo end >/tmp/told")
+    wait_until(lambda: guest.shell(rounds)[1].strip() == "ok", 20, "the comparison of every word")
+    guest.kernel_is_content()
+
+
 def test_endless_kernel_can_be_killed(guest):
     guest.start("endless", "running")
     guest.runs_programs()

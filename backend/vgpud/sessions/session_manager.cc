@@ -138,7 +138,7 @@ void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::j
   const VgpuSpec& spec = supervisor->spec();
   supervisor->set_saved(!health.value("saved", std::string()).empty());
   supervisor->set_asleep(health.value("sleeps", false) && !spec.suspended ? bytes : 0);
-  supervisor->note_sleep(health.value("asleep", false), bytes);
+  supervisor->note_sleep(health.value("asleep", false), bytes, health.value("sleep_error", std::string()));
   if (!health.value("would_sleep", false) || spec.suspended || !room_to_sleep_) return;
   const Status room = room_to_sleep_(spec, bytes);
   if (room.ok()) {

@@ -353,12 +353,15 @@ void SessionSupervisor::set_asleep(uint64_t bytes) {
   if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
 }
 
-void SessionSupervisor::note_sleep(bool asleep, uint64_t bytes) {
+void SessionSupervisor::note_sleep(bool asleep, uint64_t bytes, const std::string& error) {
+  if (error != std::exchange(sleep_error_, error) && !error.empty()) {
+    log::error(about(spec_), "a call waits, and it cannot come back to its device: {}; it tries again", error);
+  }
   if (std::exchange(asleep_, asleep) == asleep) return;
   if (asleep) {
     log::info(about(spec_), "asleep: its programs have nothing on the device, and {} in the host's memory",
               format_size(bytes));
-  } else {
+  } else if (!spec_.suspended) {
     log::info(about(spec_), "awake again");
   }
 }

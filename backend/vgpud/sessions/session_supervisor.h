@@ -38,7 +38,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void sleep(uint64_t bytes);
   // So many bytes lie there, as its session says.
   void set_asleep(uint64_t bytes);
-  void note_sleep(bool asleep, uint64_t bytes);  // in the log
+  // In the log. `error`: why it could not come back.
+  void note_sleep(bool asleep, uint64_t bytes, const std::string& error);
   // Nothing of what it had on the device lies in the host's memory: a file has it.
   void set_saved(bool saved) { saved_ = saved; }
   bool saved() const { return saved_; }
@@ -101,6 +102,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   uint64_t restarts_ = 0, asleep_bytes_ = 0;
   bool forget_ = false, pausing_ = false;
   bool asleep_ = false, saved_ = false;
+  std::string sleep_error_;
   bool notices_ = false;  // it says when something is new
   bool news_ = true, used_ = true;
   nlohmann::json sandbox_;
