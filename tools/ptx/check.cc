@@ -13,7 +13,11 @@
 #include <variant>
 
 #include "tools/ptx/input.h"
+#include "vgpu-sched/ptx/clear.h"
+#include "vgpu-sched/ptx/guard.h"
+#include "vgpu-sched/ptx/parser.h"
 #include "vgpu-sched/ptx/persistent.h"
+#include "vgpu-sched/ptx/printer.h"
 #include "vgpu-sched/ptx/slice.h"
 
 namespace bandsaw::tools {
@@ -34,6 +38,7 @@ class Checker {
 
   void module(FoundModule found) {
     const std::string target = found.module.targets.empty() ? "" : found.module.targets[0];
+    guarded(found, target);
     const ptx::Program program(std::move(found.module));
     for (const std::string_view kernel : program.kernels()) {
       ++result_.kernels;
@@ -47,6 +52,24 @@ class Checker {
   CheckResult result() { return std::move(result_); }
 
  private:
+  // The module, and grid slices of what it becomes.
+  void guarded(const FoundModule& found, const std::string& target) {
+    const auto made = ptx::guard(found.module, kExampleArea);
+    const auto* text = std::get_if<std::string>(&made);
+    if (!text) {
+      ++result_.refused;
+      return;
+    }
+    compiled(*text, target, found.from + ", guarded");
+    const auto cleared = ptx::clear_shared(found.module);
+    if (const auto* module = std::get_if<ptx::Module>(&cleared))
+      compiled(ptx::print(*module), target, found.from + ", clears its shared memory");
+    const ptx::Program program(ptx::parse(*text));
+    for (const std::string_view kernel : program.kernels())
+      one<ptx::SlicedKernel>(ptx::slice(program, kernel), target,
+                             found.from + ", " + std::string(kernel) + ", guarded and sliced");
+  }
+
   template <class Made, class Result>
   void one(const Result& made, const std::string& target, const std::string& what) {
     const auto* kernel = std::get_if<Made>(&made);
@@ -54,7 +77,11 @@ class Checker {
       ++result_.refused;
       return;
     }
-    const int status = compile(kernel->text, target_.empty() ? target : target_);
+    compiled(kernel->text, target, what);
+  }
+
+  void compiled(const std::string& text, const std::string& target, const std::string& what) {
+    const int status = compile(text, target_.empty() ? target : target_);
     if (status == 127) throw std::runtime_error("cannot run " + ptxas_ + ": name it with --ptxas");
     if (status == 0)
       ++result_.compiled;

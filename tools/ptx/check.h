@@ -4,7 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "vgpu-sched/ptx/guard.h"
+
 namespace bandsaw::tools {
+
+// A place for guarded modules of which only the text is wanted: 64 GiB with 16 GiB on either side.
+inline constexpr ptx::GuardArea kExampleArea{
+    .base = 0x20c000000000, .bits = 36, .slack = uint64_t{16} << 30, .table = 0x20c000000000, .report = 0x200000001000};
 
 struct CheckResult {
   size_t kernels = 0, compiled = 0, refused = 0;

@@ -22,6 +22,7 @@ constexpr const char* kUsage =
     R"(usage: ptx [--json] FILE...
        ptx (--slice [--count] | --persistent) KERNEL [--one-dimensional] FILE
        ptx --check [--ptxas PATH] [--target sm_90] FILE...
+       ptx --guard FILE
        ptx --ptx FILE
 
 Shows for each kernel of the files whether Bandsaw can cut it into grid slices or run it in persistent blocks, why not,
@@ -34,11 +35,12 @@ shared library that holds some.
   --persistent KERNEL  prints its persistent variant
   --one-dimensional    for grids with y = z = 1 only: no divisions
   --check              compiles every rewrite of every kernel with ptxas
+  --guard              prints the modules with all kernels guarded, for an example of an area
   --ptx                prints the PTX found
 )";
 
 struct Options {
-  bool json = false, ptx = false, check = false, help = false;
+  bool json = false, ptx = false, check = false, guard = false, help = false;
   ptx::SlicingOptions slicing;
   std::string slice, persistent, ptxas = "ptxas", target;
   std::vector<std::string> files;
@@ -58,6 +60,8 @@ Options parse_options(int argc, char** argv) {
       options.ptx = true;
     else if (word == "--check")
       options.check = true;
+    else if (word == "--guard")
+      options.guard = true;
     else if (word == "--ptxas")
       options.ptxas = value();
     else if (word == "--target")
@@ -137,6 +141,16 @@ void print_report(const Options& options) {
   std::fputs(tools::table(rows).c_str(), stdout);
 }
 
+void print_guarded(const Options& options) {
+  auto one = [](const tools::FoundModule& found) {
+    const auto made = ptx::guard(found.module, tools::kExampleArea);
+    if (const auto* refusal = std::get_if<ptx::Refusal>(&made))
+      throw std::runtime_error(found.from + " cannot be guarded: it " + refusal->reason);
+    std::printf("// %s\n%s\n", found.from.c_str(), std::get<std::string>(made).c_str());
+  };
+  for (const std::string& file : options.files) tools::read_input(file, one);
+}
+
 void print_ptx(const Options& options) {
   auto one = [](const tools::FoundModule& found) {
     std::printf("// %s\n%s\n", found.from.c_str(), ptx::print(found.module).c_str());
@@ -165,6 +179,8 @@ int main(int argc, char** argv) {
       std::fputs(kUsage, stdout);
     else if (options.check)
       return print_check(options) ? 0 : 1;
+    else if (options.guard)
+      print_guarded(options);
     else if (options.ptx)
       print_ptx(options);
     else if (!options.slice.empty() || !options.persistent.empty())
