@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "backend/device/away_memory.h"
+#include "backend/device/device_config.h"
 #include "backend/device/device_host.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
@@ -184,18 +185,6 @@ struct CaptureInfo {
   std::vector<NodeRef> dependencies;
 };
 
-struct DeviceConfig {
-  uint64_t window_base = 0;     // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
-  uint64_t memory_share = 0;    // bytes
-  int threads = 0;              // of a software device; 0: all cores, or as many as soft_sms keep busy
-  uint32_t soft_sms = 0;        // SMs that a software device has; 0: as many as suit its threads
-  std::string cache_directory;  // compiled code; empty: none
-  std::string name;             // of the device, as programs see it
-  // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first`
-  // on; 0 groups: on all from there on, with those that make no group. Step 0: on all SMs.
-  uint32_t sm_step = 0, sm_first = 0, sm_groups = 0;
-};
-
 class Device {
  public:
   virtual ~Device() = default;
@@ -206,6 +195,16 @@ class Device {
   // Device memory shall lie in this part of the window, not in the first; before any is allocated.
   virtual Status use_part(uint32_t part) {
     return Status::error(ENOTSUP, "this device has no part {} of the address window", part);
+  }
+
+  // Kernels will be guarded. From now on all that they are given lies in one area; `memory` is as much of it as there
+  // may be. After use_part(), before any is allocated.
+  virtual Result<GuardPlace> guard(uint64_t /*memory*/) {
+    return Status::error(ENOTSUP, "this device has no guard for kernels");
+  }
+  // Bytes of the guard's table, while kernels read it. Any thread, one at a time.
+  virtual Status guard_write(uint64_t /*at*/, std::span<const std::byte> /*bytes*/) {
+    return Status::error(ENOTSUP, "this device has no guard for kernels");
   }
 
   // Guest pages that were mapped into the runner and those that will be unmapped. A device that copies from and to them

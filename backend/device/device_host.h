@@ -30,6 +30,8 @@ class DeviceHost {
   virtual void run_callback(const HostCallback& callback, CUresult status, Done done) = 0;
   // The first sticky error; called once.
   virtual void poisoned(CUresult error) = 0;
+  // The error that a guarded kernel has reported, or CUDA_SUCCESS. To be asked when work has ended: it is the work's.
+  virtual CUresult guard_error() { return CUDA_SUCCESS; }
   // Text of kernel printf and assert, in order.
   virtual void print(std::string_view text) = 0;
   // So many kernels are being compiled, which has taken a second; 0: none any more. By any thread.

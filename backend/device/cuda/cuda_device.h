@@ -200,6 +200,8 @@ class CudaDevice final : public Device {
   CUresult graph_memory_trim() override;
 
   Status use_part(uint32_t part) override;
+  Result<GuardPlace> guard(uint64_t memory) override;
+  Status guard_write(uint64_t at, std::span<const std::byte> bytes) override;
   bool same_addresses() const override { return true; }
   bool registers_grants() const override { return !is_pv_domain_; }
   CUresult host_pin(void* pointer, uint64_t bytes, bool read_only) override;
@@ -216,7 +218,7 @@ class CudaDevice final : public Device {
 
   CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device);
   Status warm_up();
-  Status reserve_part(uint32_t part);
+  Status reserve_part(uint32_t part, const ptx::GuardArea* area = nullptr);
 
   // Tells the host of a sticky error; hands the code on.
   CUresult check(CUresult result);
@@ -304,6 +306,7 @@ class CudaDevice final : public Device {
   CUresult take_local(uint64_t thread_bytes);
   uint64_t resident_threads() const;
 
+  CUresult guarded_alloc(const StreamRef& stream, uint64_t bytes, uint64_t* address);
   // device_exec.cc
   CUresult map_graph(CudaExec& exec, CUstream stream);
   void measure_graph(const Exec& exec, const StreamRef& stream);
@@ -337,6 +340,10 @@ class CudaDevice final : public Device {
   Primary primary_state_ = Primary::kFresh;  // guarded by contexts_mutex_
   std::mutex contexts_mutex_;                // guards primary_ after it was made, too
   std::unique_ptr<Heap> heap_;
+  uint32_t part_ = 0;                 // of the window
+  std::atomic<bool> guarded_{false};  // kernels are, from before the first is loaded
+  uint64_t guard_table_ = 0;          // where they look
+  std::byte* guard_slot_ = nullptr;   // where they report
   std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<Pinned> pinned_;
   std::unique_ptr<Marks> marks_;

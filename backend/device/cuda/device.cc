@@ -124,10 +124,10 @@ Status CudaDevice::warm_up() {
 }
 
 // The addresses of device memory.
-Status CudaDevice::reserve_part(uint32_t part) {
+Status CudaDevice::reserve_part(uint32_t part, const ptx::GuardArea* area) {
   auto heap = Heap::make(driver_, host_, device_,
                          config_.window_base + VGPU_WINDOW_DEVICE_OFFSET + part * VGPU_WINDOW_PART_BYTES,
-                         VGPU_WINDOW_PART_BYTES);
+                         VGPU_WINDOW_PART_BYTES, area);
   if (!heap.ok()) return heap.status();
   reservations_ = nullptr;
   heap_ = std::move(heap.value());
@@ -140,6 +140,7 @@ Status CudaDevice::use_part(uint32_t part) {
   if (result != CUDA_SUCCESS) return Status::error(ENODEV, "the warm context: {}", driver_->describe(result));
   if (!heap_->empty()) return Status::error(EBUSY, "device memory is in use: it cannot move to part {}", part);
   if (Status status = reserve_part(part); !status.ok()) return status;
+  part_ = part;
   // The driver gives pools addresses of its own, the same ones in each process. What is reserved first moves them, so
   // that pools of two parts do not meet.
   constexpr uint64_t kApart = 1ull << 38;
@@ -153,7 +154,7 @@ CudaDevice::~CudaDevice() = default;
 
 CUresult CudaDevice::check(CUresult result) {
   if (is_sticky(result)) host_->poisoned(result);
-  return result;
+  return result == CUDA_SUCCESS && guarded_ ? host_->guard_error() : result;
 }
 
 CudaContextRef CudaDevice::own_context() {

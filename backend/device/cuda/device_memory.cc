@@ -20,6 +20,12 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
   const auto free = [this, address, drivers] {
     return drivers ? free_pooled(address, CU_STREAM_LEGACY) : heap_->release(address);
   };
+  // Guarded kernels that the caller issues meanwhile must not run while the memory goes: it waits, too.
+  if (guarded_) {
+    CUresult result = enter();
+    if (result == CUDA_SUCCESS && captures_active_ == 0) result = driver_->cuCtxSynchronize();
+    return finished(result == CUDA_SUCCESS ? free() : result, done);
+  }
   when_idle(nullptr, free, std::move(done));
 }
 

@@ -144,6 +144,7 @@ CUresult CudaDevice::add_content(CUgraph graph, const std::vector<CUgraphNode>& 
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return driver.cuGraphAddEventRecordNode(node, graph, first, count, as(content.event).handle);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+      if (guarded_) return CUDA_ERROR_NOT_SUPPORTED;  // the driver chooses its address
       CUDA_MEM_ALLOC_NODE_PARAMS params = allocation(device_, content.bytes);
       graphs_allocate_ = true;
       const CUresult result = driver.cuGraphAddMemAllocNode(node, graph, first, count, &params);

@@ -47,6 +47,7 @@ CUresult CudaDevice::memory_alloc_async(const StreamRef& stream, const PoolRef& 
   if (const CUresult result = enter(stream)) return result;
   const auto from = std::static_pointer_cast<CudaPool>(pool ? pool : default_pool_);
   if (!from) return CUDA_ERROR_NOT_SUPPORTED;
+  if (guarded_) return guarded_alloc(stream, bytes, address);
   const CUstream handle = as(stream).handle;
   CUresult error = CUDA_SUCCESS;
   if (captures_active_ > 0 && is_capturing(handle, &error)) {  // a node, whose memory counts when the graph runs
@@ -63,6 +64,13 @@ CUresult CudaDevice::memory_alloc_async(const StreamRef& stream, const PoolRef& 
   pools_hold_ = true;
   pool_memory_[*address] = from;
   return CUDA_SUCCESS;
+}
+
+// Guarded kernels reach nothing that lies where the driver likes: it is memory like any other, and ready at once.
+CUresult CudaDevice::guarded_alloc(const StreamRef& stream, uint64_t bytes, uint64_t* address) {
+  CUresult error = CUDA_SUCCESS;
+  if (captures_active_ > 0 && is_capturing(as(stream).handle, &error)) return CUDA_ERROR_NOT_SUPPORTED;
+  return check(with_room([&] { return heap_->allocate(as(stream).context, bytes, address); }));
 }
 
 // The driver gives memory back to the GPU when somebody has waited for it. A pool that nobody has any more goes when

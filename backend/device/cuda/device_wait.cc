@@ -14,9 +14,9 @@ constexpr std::chrono::microseconds kInlinePollBudget{1000};
 }  // namespace
 
 void CudaDevice::finished(CUresult result, const Done& done) {
-  check(result);
+  const CUresult told = check(result);
   tell_output();
-  if (done) done(result);
+  if (done) done(told);
 }
 
 void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> call, Done done) {

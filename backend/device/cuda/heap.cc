@@ -25,7 +25,7 @@ CUmemAllocationProp allocation_properties(CUdevice device) {
 }
 
 Result<std::unique_ptr<Heap>> Heap::make(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base,
-                                         uint64_t bytes) {
+                                         uint64_t bytes, const ptx::GuardArea* area) {
   const CUmemAllocationProp prop = allocation_properties(device);
   size_t granularity = 0;
   CUresult result = driver->cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -36,21 +36,34 @@ Result<std::unique_ptr<Heap>> Heap::make(DriverRef driver, DeviceHost* host, CUd
     return Status::error(ENOMEM, "{:#x} bytes of GPU address space at {:#x}: {}, got {:#x}", bytes, base,
                          driver->describe(result), static_cast<uint64_t>(got));
   }
-  return std::unique_ptr<Heap>(new Heap(std::move(driver), host, device, base, bytes, granularity));
+  std::unique_ptr<Heap> heap(new Heap(driver, host, device, base, bytes, granularity, area));
+  if (!area) return heap;
+  if (!host->charge_memory(Spare::kPieceBytes)) {
+    return Status::error(ENOMEM, "the memory share has no room for the {} bytes behind unused addresses",
+                         Spare::kPieceBytes);
+  }
+  auto spare =
+      Spare::make(std::move(driver), device, area->base - area->slack, (uint64_t{1} << area->bits) + 2 * area->slack);
+  if (!spare.ok()) return spare.status();
+  heap->spare_ = std::move(spare.value());
+  return heap;
 }
 
-Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity)
+Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity,
+           const ptx::GuardArea* area)
     : driver_(std::move(driver)),
       host_(host),
       device_(device),
       base_(base),
       bytes_(bytes),
       granularity_(granularity),
-      ranges_(base, bytes) {}
+      ranges_(area ? area->base : base, area ? uint64_t{1} << area->bits : bytes) {}
 
 Heap::~Heap() {
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
+  if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::kPieceBytes));
+  spare_ = nullptr;
   driver_->cuMemAddressFree(base_, bytes_);
 }
 
@@ -70,8 +83,28 @@ CUresult Heap::map(uint64_t bytes, Mapping* mapping) {
   return refund(result);
 }
 
+CUresult Heap::open(uint64_t address, uint64_t bytes) {
+  if (!spare_) return CUDA_SUCCESS;
+  if (before_changes_) before_changes_();
+  const CUresult result = spare_->open(address, bytes);
+  if (result != CUDA_SUCCESS) log::error("guard: {:#x} bytes at {:#x}: {}", bytes, address, driver_->describe(result));
+  return result;
+}
+
+CUresult Heap::close(uint64_t address, uint64_t bytes) {
+  const CUresult result = spare_ ? spare_->close(address, bytes) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) log::error("guard: {:#x} bytes at {:#x}: {}", bytes, address, driver_->describe(result));
+  return result;
+}
+
+CUresult Heap::unmap_at(uint64_t address, uint64_t bytes) {
+  if (spare_ && before_changes_) before_changes_();
+  const CUresult result = driver_->cuMemUnmap(address, bytes);
+  return result == CUDA_SUCCESS ? close(address, bytes) : result;
+}
+
 CUresult Heap::unmap(const Mapping& mapping) {
-  CUresult result = driver_->cuMemUnmap(mapping.address, mapping.bytes);
+  CUresult result = unmap_at(mapping.address, mapping.bytes);
   if (result == CUDA_SUCCESS) result = driver_->cuMemRelease(mapping.handle);
   if (result != CUDA_SUCCESS) return result;  // the address is still in use, so it is not given to anybody
   ranges_.give_back(mapping.address, mapping.bytes);

@@ -7,12 +7,14 @@
 // which each lies on the device or in host memory.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "backend/device/cuda/objects.h"
+#include "backend/device/cuda/spare.h"
 #include "memory/base/range_allocator.h"
 #include "memory/swap/book.h"
 
@@ -25,9 +27,17 @@ CUmemAllocationProp allocation_properties(CUdevice device);
 class Heap {
  public:
   // Reserves [base, base + bytes); an error says why the driver would not.
+  // `area`: allocations lie there only, and all of it and its slack is mapped.
   static Result<std::unique_ptr<Heap>> make(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base,
-                                            uint64_t bytes);
+                                            uint64_t bytes, const ptx::GuardArea* area = nullptr);
   ~Heap();
+
+  // Where kernels are guarded: called before memory behind addresses changes.
+  void set_before_changes(std::function<void()> before) { before_changes_ = std::move(before); }
+  bool is_guarded() const { return spare_ != nullptr; }
+  // For somebody else's mappings in a range that reserve() gave: before they are made, and after they are gone.
+  CUresult open(uint64_t address, uint64_t bytes);
+  CUresult close(uint64_t address, uint64_t bytes);
 
   CUresult allocate(const CudaContextRef& context, uint64_t bytes, uint64_t* address);
   // CUDA_ERROR_INVALID_VALUE: nothing begins there. The caller has seen to it that nothing uses it any more.
@@ -74,7 +84,9 @@ class Heap {
     std::shared_ptr<Slab> slab;
   };
 
-  Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity);
+  Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity,
+       const ptx::GuardArea* area);
+  CUresult unmap_at(uint64_t address, uint64_t bytes);
   CUresult map(uint64_t bytes, Mapping* mapping);
   CUresult unmap(const Mapping& mapping);
   CUresult allocate_small(uint64_t bytes, Allocation* allocation, uint64_t* address);
@@ -100,6 +112,8 @@ class Heap {
   DeviceHost* const host_;
   const CUdevice device_;
   const uint64_t base_, bytes_, granularity_;
+  std::unique_ptr<Spare> spare_;  // null: what is not mapped faults
+  std::function<void()> before_changes_;
   RangeAllocator ranges_;
   mutable std::mutex mutex_;
   std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_

@@ -187,7 +187,7 @@ CUresult Heap::leave(CUcontext context) {
   ::madvise(pages, away_pages_.bytes, MADV_HUGEPAGE);
   if (const CUresult result = copy_away(context, false)) return give_up(result);
   for (Mapping* const mapping : away_) {
-    CUresult result = driver_->cuMemUnmap(mapping->address, mapping->bytes);
+    CUresult result = unmap_at(mapping->address, mapping->bytes);
     if (result == CUDA_SUCCESS) result = driver_->cuMemRelease(mapping->handle);
     if (result == CUDA_SUCCESS) {
       mapping->handle = 0;
@@ -219,7 +219,7 @@ CUresult Heap::come_back_locked(CUcontext context) {
   if (result != CUDA_SUCCESS) {
     log::error("memory does not return to the device: {}", driver_->describe(result));
     for (Mapping* const mapping : mapped) {
-      driver_->cuMemUnmap(mapping->address, mapping->bytes);
+      unmap_at(mapping->address, mapping->bytes);
       driver_->cuMemRelease(mapping->handle);
       mapping->handle = 0;
     }

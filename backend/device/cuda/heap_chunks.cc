@@ -38,13 +38,16 @@ CUmemAllocationProp Heap::properties(bool on_device) const {
 }
 
 CUresult Heap::map_at(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle) {
-  CUresult result = driver_->cuMemMap(address, bytes, 0, handle, 0);
+  CUresult result = open(address, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver_->cuMemMap(address, bytes, 0, handle, 0);
+  if (result != CUDA_SUCCESS) close(address, bytes);
   if (result != CUDA_SUCCESS) return result;
   CUmemAccessDesc access{};
   access.location = allocation_properties(device_).location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   result = driver_->cuMemSetAccess(address, bytes, &access, 1);
-  if (result != CUDA_SUCCESS) driver_->cuMemUnmap(address, bytes);
+  if (result != CUDA_SUCCESS) unmap_at(address, bytes);
   return result;
 }
 
@@ -79,7 +82,7 @@ CUresult Heap::allocate_chunks(const CudaContextRef& context, uint64_t bytes, sw
   }
   if (result != CUDA_SUCCESS) {
     for (const Mapping& chunk : allocation.chunks) {
-      driver_->cuMemUnmap(chunk.address, chunk.bytes);
+      unmap_at(chunk.address, chunk.bytes);
       driver_->cuMemRelease(chunk.handle);
     }
     if (range) ranges_.give_back(*range, whole);
@@ -99,7 +102,7 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
   CUresult result = CUDA_SUCCESS;
   for (const Mapping& chunk : allocation.chunks) {
     book->remove(chunk.address);
-    CUresult gone = driver_->cuMemUnmap(chunk.address, chunk.bytes);
+    CUresult gone = unmap_at(chunk.address, chunk.bytes);
     if (gone == CUDA_SUCCESS) gone = driver_->cuMemRelease(chunk.handle);
     if (gone == CUDA_SUCCESS) book->charge(-static_cast<int64_t>(chunk.bytes), chunk.on_device);
     if (result == CUDA_SUCCESS) result = gone;
@@ -141,8 +144,8 @@ CUresult Heap::rehome(Mapping* chunk, bool to_device) {
     return result;
   }
   result = copy_now(*driver_, made.address, chunk->address, chunk->bytes);
-  if (driver_->cuMemUnmap(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(*scratch, chunk->bytes);
-  if (result == CUDA_SUCCESS) result = driver_->cuMemUnmap(chunk->address, chunk->bytes);
+  if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(*scratch, chunk->bytes);
+  if (result == CUDA_SUCCESS) result = unmap_at(chunk->address, chunk->bytes);
   if (result == CUDA_SUCCESS) {
     result = map_at(chunk->address, chunk->bytes, made.handle);
     const CUresult back = result != CUDA_SUCCESS ? map_at(chunk->address, chunk->bytes, chunk->handle) : CUDA_SUCCESS;

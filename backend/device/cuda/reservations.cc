@@ -41,15 +41,27 @@ Reservations::~Reservations() {
 }
 
 CUresult Reservations::map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {
-  return driver_->cuMemMap(address, bytes, offset, static_cast<const CudaMemory&>(*memory).handle, 0);
+  const bool own = heap_->reserves(address);
+  if (own && heap_->is_guarded() && memory->read_only) return CUDA_ERROR_NOT_SUPPORTED;  // a write would fault
+  CUresult result = own ? heap_->open(address, bytes) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  result = driver_->cuMemMap(address, bytes, offset, static_cast<const CudaMemory&>(*memory).handle, 0);
+  if (!own || !heap_->is_guarded()) return result;
+  if (result != CUDA_SUCCESS) heap_->close(address, bytes);
+  // Guarded kernels do not fault there, whatever the program allows itself.
+  return result == CUDA_SUCCESS ? protect(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) : result;
 }
 
-CUresult Reservations::unmap_memory(uint64_t address, uint64_t bytes) { return driver_->cuMemUnmap(address, bytes); }
+CUresult Reservations::unmap_memory(uint64_t address, uint64_t bytes) {
+  const CUresult result = driver_->cuMemUnmap(address, bytes);
+  return result == CUDA_SUCCESS && heap_->reserves(address) ? heap_->close(address, bytes) : result;
+}
 
 CUresult Reservations::protect(uint64_t address, uint64_t bytes, uint32_t access) {
   CUmemAccessDesc wanted{};
   wanted.location = location();
-  wanted.flags = static_cast<CUmemAccess_flags>(access);
+  const bool all = heap_->is_guarded() && heap_->reserves(address);
+  wanted.flags = all ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : static_cast<CUmemAccess_flags>(access);
   return driver_->cuMemSetAccess(address, bytes, &wanted, 1);
 }
 

@@ -1,6 +1,7 @@
 #include "backend/device/soft/memory_table.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +20,7 @@ constexpr uint64_t kHugePage = 2ull << 20;
 // Linux allows some 65,000 mappings a process. With many allocations the guards are left out, and neighbours
 // share a mapping.
 constexpr size_t kGuardedAllocations = 12'000;
+constexpr uint64_t kSpareBytes = 64ull << 20;
 
 uint64_t pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
@@ -39,6 +41,34 @@ bool Memory::use_part(uint32_t part) {
   return true;
 }
 
+bool Memory::use_area(uint64_t base, uint32_t bits, uint64_t slack) {
+  std::lock_guard lock(mutex_);
+  if (!table_.empty()) return false;
+  spare_ = UniqueFd(::memfd_create("bandsaw-spare", MFD_CLOEXEC));
+  if (!spare_ || ::ftruncate(spare_.get(), kSpareBytes) != 0) return false;
+  const uint64_t bytes = uint64_t{1} << bits;
+  space_ = AddressSpace(base, bytes);
+  return seal(base - slack, bytes + 2 * slack);
+}
+
+// Neighbours have neighbouring bytes of the file, so that Linux keeps them as one mapping.
+bool Memory::seal(uint64_t address, uint64_t bytes) const {
+  constexpr int kFlags = MAP_FIXED | MAP_NORESERVE;
+  if (!spare_) {
+    void* const at = reinterpret_cast<void*>(address);
+    return ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | kFlags, -1, 0) != MAP_FAILED;
+  }
+  for (const uint64_t end = address + bytes; address < end;) {
+    const uint64_t offset = address % kSpareBytes, part = std::min(end - address, kSpareBytes - offset);
+    void* const at = reinterpret_cast<void*>(address);
+    const void* const made =
+        ::mmap(at, part, PROT_READ | PROT_WRITE, MAP_SHARED | kFlags, spare_.get(), static_cast<off_t>(offset));
+    if (made == MAP_FAILED) return false;
+    address += part;
+  }
+  return true;
+}
+
 Memory::~Memory() {
   for (auto& [address, allocation] : table_) {
     if (allocation.mapped) unmap_locked(allocation);
@@ -49,7 +79,7 @@ Memory::~Memory() {
 CUresult Memory::take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > VGPU_WINDOW_PART_BYTES / 2) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t guard = table_.size() < kGuardedAllocations ? kPage : 0;
+  const uint64_t guard = table_.size() < kGuardedAllocations && !spare_ ? kPage : 0;
   Allocation allocation;
   allocation.bytes = bytes;
   allocation.reserved = pages(bytes) + guard;
@@ -114,11 +144,9 @@ CUresult Memory::map_locked(Allocation& allocation) {
 }
 
 void Memory::unmap_locked(Allocation& allocation) {
-  void* at = reinterpret_cast<void*>(allocation.address);
-  if (::mmap(at, allocation.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
-      MAP_FAILED) {
+  if (!seal(allocation.address, allocation.mapped)) {
     // Out of mappings: the address stays readable, but the pages go.
-    ::madvise(at, allocation.mapped, MADV_DONTNEED);
+    ::madvise(reinterpret_cast<void*>(allocation.address), allocation.mapped, MADV_DONTNEED);
   }
   uncharge_locked(allocation, allocation.mapped);
   used_ -= allocation.mapped;

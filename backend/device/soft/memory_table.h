@@ -53,6 +53,12 @@ class Memory {
   // Allocations lie in this part of the window from now on. False: there are some already.
   bool use_part(uint32_t part);
 
+  // Allocations lie in [base, base + 2^bits) of the part from now on. What is not allocated there, and `slack` bytes
+  // on either side, does not fault: it is mapped to a few pages, over and over. False: there are some already, or the
+  // host has no room.
+  bool use_area(uint64_t base, uint32_t bits, uint64_t slack);
+  uint64_t part() const { return part_; }
+
   CUresult allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address);
   // An address without pages, not live. It has pages as long as somebody claims it; each claim is dropped once.
   CUresult reserve(uint64_t bytes, const void* owner, uint64_t* address);
@@ -98,6 +104,8 @@ class Memory {
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);
   void give_back_addresses(uint64_t address, uint64_t bytes);
+  // What has no pages any more faults from now on, or is mapped as use_area() says. False: no room for that.
+  bool seal(uint64_t address, uint64_t bytes) const;
   // Memory that the program has and this table does not. False: over the share.
   bool count(uint64_t bytes);
   void uncount(uint64_t bytes);
@@ -126,7 +134,8 @@ class Memory {
   DeviceHost* const host_;
   mutable std::mutex mutex_;
   AddressSpace space_;
-  uint64_t part_;  // where the own part of the window begins
+  uint64_t part_;   // where the own part of the window begins
+  UniqueFd spare_;  // the pages of what is not allocated, where that does not fault
   std::atomic<bool> share_new_{false};
   std::map<uint64_t, Allocation> table_;
   std::map<uint64_t, uint64_t> managed_;

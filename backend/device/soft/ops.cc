@@ -27,6 +27,7 @@ void KernelOp::end(Scheduler& scheduler, CUresult error) {
   const EngineWork slice = work_;
   host_->charge_time(0, work_.end(), 0);
   context()->flush_output();
+  if (!error && host_->guard_error() != CUDA_SUCCESS) error = host_->guard_error();
   if (error) scheduler.poison(error);
   if (error || !job_->has_children()) return scheduler.finish(std::move(self), error);
   SoftDevice& device = *job_->plan().device;

@@ -92,9 +92,7 @@ CUresult SoftReservations::map_memory(uint64_t address, uint64_t bytes, uint64_t
 }
 
 CUresult SoftReservations::unmap_memory(uint64_t address, uint64_t bytes) {
-  void* const at = reinterpret_cast<void*>(address);
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-  if (::mmap(at, bytes, PROT_NONE, kFlags, -1, 0) != MAP_FAILED) return CUDA_SUCCESS;
+  if (table_->seal(address, bytes)) return CUDA_SUCCESS;
   log::error("unmapping {} bytes of memory: {}", bytes, std::strerror(errno));
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

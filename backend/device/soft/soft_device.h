@@ -30,6 +30,8 @@ class SoftDevice final : public Device {
   ~SoftDevice() override;
 
   Status use_part(uint32_t part) override;
+  Result<GuardPlace> guard(uint64_t memory) override;
+  Status guard_write(uint64_t at, std::span<const std::byte> bytes) override;
   void info(vgpu_device_info* info) override;
   void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) override;
 
@@ -283,6 +285,7 @@ class SoftDevice final : public Device {
   const int threads_;
   const uint32_t sms_;
   std::shared_ptr<Memory> memory_;
+  uint64_t guard_table_ = 0;  // where guarded kernels look; 0: none are
   SoftReservations reservations_{memory_};
   EngineMeters meters_;
   Scheduler scheduler_;

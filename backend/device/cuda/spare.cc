@@ -1,0 +1,74 @@
+#include "backend/device/cuda/spare.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "backend/device/cuda/heap.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+
+Result<std::unique_ptr<Spare>> Spare::make(DriverRef driver, CUdevice device, uint64_t begin, uint64_t bytes) {
+  const CUmemAllocationProp prop = allocation_properties(device);
+  CUmemGenericAllocationHandle memory = 0;
+  CUresult result = driver->cuMemCreate(&memory, kPieceBytes, &prop, 0);
+  if (result != CUDA_SUCCESS) {
+    return Status::error(ENOMEM, "memory behind unused addresses: {}", driver->describe(result));
+  }
+  std::unique_ptr<Spare> spare(new Spare(std::move(driver), device, memory));
+  result = spare->close(begin, bytes);
+  if (result == CUDA_SUCCESS) return spare;
+  return Status::error(ENOMEM, "mapping memory behind unused addresses: {}", spare->driver_->describe(result));
+}
+
+Spare::~Spare() {
+  for (const auto& [address, bytes] : pieces_) driver_->cuMemUnmap(address, bytes);
+  driver_->cuMemRelease(memory_);
+}
+
+// With mutex_ held. In pieces from multiples of their size on.
+CUresult Spare::fill(uint64_t address, uint64_t bytes) {
+  CUresult result = CUDA_SUCCESS;
+  uint64_t at = address;
+  for (const uint64_t end = address + bytes; at < end && result == CUDA_SUCCESS;) {
+    const uint64_t part = std::min(end - at, kPieceBytes - at % kPieceBytes);
+    result = driver_->cuMemMap(at, part, 0, memory_, 0);
+    if (result != CUDA_SUCCESS) break;
+    pieces_[at] = part;
+    at += part;
+  }
+  CUmemAccessDesc access{};
+  access.location = allocation_properties(device_).location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (result == CUDA_SUCCESS && bytes > 0) result = driver_->cuMemSetAccess(address, bytes, &access, 1);
+  return result;
+}
+
+CUresult Spare::close(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return fill(address, bytes);
+}
+
+// Pieces are unmapped as they were mapped; what sticks out of the range is mapped again.
+CUresult Spare::open(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  auto piece = pieces_.upper_bound(address);
+  if (piece != pieces_.begin()) --piece;
+  while (piece != pieces_.end() && piece->first < address + bytes) {
+    const auto [begin, length] = *piece;
+    if (begin + length <= address) {
+      ++piece;
+      continue;
+    }
+    if (const CUresult result = driver_->cuMemUnmap(begin, length)) return result;
+    piece = pieces_.erase(piece);
+    CUresult result = begin < address ? fill(begin, address - begin) : CUDA_SUCCESS;
+    const uint64_t end = begin + length, wanted = address + bytes;
+    if (result == CUDA_SUCCESS && end > wanted) result = fill(wanted, end - wanted);
+    if (result != CUDA_SUCCESS) return result;
+    piece = pieces_.lower_bound(std::max(begin, address));
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::cuda
