@@ -134,6 +134,10 @@ Status serve(DeviceConfig config, const Choice& choice) {
   if (!identity.ok()) return identity.status();
   const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
   slicing.value().mps = mps_client;
+  const char* const guard_text = std::getenv("BANDSAW_GUARD");
+  auto guard = read_guard_settings(guard_text ? guard_text : "");
+  if (!guard.ok()) return guard.status();
+  guard.value().any_gpu = !choice.cuda;
   auto process = Process::make(
       &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slicing.value());
   if (!process.ok()) return process.status();
@@ -141,6 +145,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
   process.value()->set_object_prices(choice.cuda);
   const char* const sharing = std::getenv("BANDSAW_SHARING");
   if (sharing && std::string_view(sharing) == to_text(Sharing::kMps)) process.value()->gate().set_beside_others();
+  process.value()->set_guard(guard.value());
   // Without the filter a guest's bytes are not read.
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok()) return status;
   // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.

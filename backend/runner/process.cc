@@ -69,10 +69,10 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   if (slicing.mps) process->shared_sms_ = process->slicer_->sms();
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->segments_ = std::make_unique<GraphSegments>(process->device_.get());
-  process->handlers_ =
-      std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->usage_page_,
-                                       process->output_, process->callbacks_, process->exchange_, *process->slicer_,
-                                       process->pieces_, process->apart_, *process->segments_, process->identity_});
+  process->handlers_ = std::make_unique<Handlers>(
+      World{*process->device_, *process->objects_, *process->memory_, process->usage_page_, process->output_,
+            process->callbacks_, process->exchange_, *process->slicer_, process->pieces_, process->apart_,
+            *process->segments_, process->identity_, process->guard_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }
@@ -83,6 +83,8 @@ Process::~Process() {
   segments_ = nullptr;
   slicer_ = nullptr;
   objects_ = nullptr;
+  memory_->set_watch({});
+  guard_ = nullptr;
   memory_->set_pins(nullptr);
   device_ = nullptr;
   for (const auto& [id, ring] : rings_) ring->close();  // answers that never came may still hold it
@@ -94,6 +96,28 @@ Status Process::use_part(uint32_t part) {
   if (part == 0) return {};
   objects_->table().set_part(part);
   return device_->use_part(part);
+}
+
+Status Process::start_guard() {
+  if (!guard_settings_.guard && !guard_settings_.clear_shared) return {};
+  auto guard = KernelGuard::make(device_.get(), guard_settings_, usage_page_.share());
+  if (!guard.ok()) return guard.status();
+  guard_ = std::move(guard.value());
+  memory_->set_watch([this](uint64_t va, uint64_t bytes, bool there) {
+    there ? guard_->allow(va, bytes) : guard_->forbid(va, bytes);
+  });
+  return {};
+}
+
+// The fault did not happen: it is the process's own, and no other client of an MPS daemon hears of it.
+CUresult Process::guard_error() {
+  if (!guard_) return CUDA_SUCCESS;
+  const CUresult error = guard_->error();
+  if (error != CUDA_SUCCESS && !poisoned()) {
+    log::warn("guard: a kernel was kept from what it may not do at address {:#x}", guard_->wrong_address());
+    fail(error);
+  }
+  return error;
 }
 
 Result<CommandRingRef> Process::add_ring(uint32_t id, uint64_t va, uint32_t flags,

@@ -15,6 +15,7 @@
 #include "backend/runner/execution/gate.h"
 #include "backend/runner/execution/graph_segments.h"
 #include "backend/runner/execution/worker_pool.h"
+#include "backend/runner/guard/kernel_guard.h"
 #include "backend/runner/handlers/handlers.h"
 #include "backend/runner/slicing/slicer.h"
 #include "backend/runner/standstill.h"
@@ -39,10 +40,13 @@ class Process final : public DeviceHost {
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
   // What the guest is told that its device is; before the first ring.
   void set_identity(VgpuIdentity identity) { identity_ = std::move(identity); }
+  void set_guard(const GuardSettings& settings) { guard_settings_ = settings; }
   // What small objects cost, on a GPU or on the software device; before the first one.
   void set_object_prices(bool on_gpu) { objects_->table().set_prices(on_gpu, this, &usage_page_); }
   // Where in the window device memory lies, and what handles say; before the first ring.
   Status use_part(uint32_t part);
+  // Kernels are guarded from now on; after use_part(), with the usage page, before the first ring.
+  Status start_guard();
   UsagePageView& usage_page() { return usage_page_; }
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
@@ -92,6 +96,7 @@ class Process final : public DeviceHost {
   // DeviceHost
   void run_callback(const HostCallback& callback, CUresult status, Done done) override;
   void poisoned(CUresult error) override;
+  CUresult guard_error() override;
   void print(std::string_view text) override { output_.print(text); }
   void compiling(uint32_t kernels) override;
   bool charge_memory(int64_t bytes) override { return usage_page_.charge(bytes); }
@@ -147,6 +152,8 @@ class Process final : public DeviceHost {
   std::mutex rings_mutex_;
   std::map<uint32_t, CommandRingRef> rings_;  // guarded by rings_mutex_
   std::unique_ptr<Device> device_;            // calls the members above until it is gone
+  GuardSettings guard_settings_;
+  std::unique_ptr<KernelGuard> guard_;  // null: kernels are not guarded
   std::unique_ptr<Slicer> slicer_;
   std::unique_ptr<Objects> objects_;
   std::unique_ptr<GraphSegments> segments_;

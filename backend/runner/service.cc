@@ -100,6 +100,7 @@ Status Service::assign(Message& message) {
     return status;
   }
   if (Status status = process_->use_part(tail.part); !status.ok()) return status;
+  if (Status status = process_->start_guard(); !status.ok()) return status;
   process_->gate().connect(&process_->usage_page().grant_page(), tail.usage_slot, std::move(message.fds[kDoorbell]));
   if (tail.direct) {
     struct stat info{};

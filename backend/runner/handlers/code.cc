@@ -44,9 +44,16 @@ CUresult Handlers::copy_image(uint64_t image, uint64_t size, std::vector<std::by
   return CUDA_SUCCESS;
 }
 
+CUresult Handlers::copy_code(uint64_t image, uint64_t size, std::vector<std::byte>* bytes, std::string* log) {
+  CUresult result = copy_image(image, size, bytes, log);
+  if (result == CUDA_SUCCESS && world_.guard) result = world_.guard->rewrite(bytes, log);
+  if (result != CUDA_SUCCESS && world_.guard) log::info("guard: {}", log->substr(0, kLogMax));
+  return result;
+}
+
 CUresult Handlers::library_load(C, uint64_t image, uint64_t size, uint64_t* library, std::string* log) {
   std::vector<std::byte> bytes;
-  CUresult result = copy_image(image, size, &bytes, log);
+  CUresult result = copy_code(image, size, &bytes, log);
   if (result != CUDA_SUCCESS) return result;
   LibraryRef loaded;
   result = device_.library_load(bytes, &loaded, log);
@@ -59,6 +66,7 @@ CUresult Handlers::library_load(C, uint64_t image, uint64_t size, uint64_t* libr
 CUresult Handlers::library_unload(C, R<Library> library) {
   if (!table().remove(HandleKind::kLibrary, library.handle)) return CUDA_ERROR_INVALID_HANDLE;
   world_.slicer.kernels().forget_image(library.object.get());
+  if (world_.guard) world_.guard->forget(library.object.get());
   return device_.library_unload(library);
 }
 
@@ -91,7 +99,9 @@ CUresult Handlers::library_kernel(C, R<Library> library, std::string_view name, 
 
 CUresult Handlers::library_global(C call, R<Library> library, std::string_view name, uint64_t* address,
                                   uint64_t* size) {
-  return device_.library_global(call.context, library, std::string(name), address, size);
+  const CUresult result = device_.library_global(call.context, library, std::string(name), address, size);
+  if (result == CUDA_SUCCESS && world_.guard) world_.guard->allow_variable(library.object.get(), *address, *size);
+  return result;
 }
 
 CUresult Handlers::library_managed(C, R<Library> library, uint32_t* count, std::string* variables) {
@@ -140,7 +150,7 @@ CUresult Handlers::kernel_function(C call, R<Kernel> kernel, uint64_t* function,
 
 CUresult Handlers::module_load(C call, uint64_t image, uint64_t size, uint64_t* module, std::string* log) {
   std::vector<std::byte> bytes;
-  CUresult result = copy_image(image, size, &bytes, log);
+  CUresult result = copy_code(image, size, &bytes, log);
   if (result != CUDA_SUCCESS) return result;
   ModuleRef loaded;
   result = device_.module_load(call.context, bytes, &loaded, log);
@@ -153,6 +163,7 @@ CUresult Handlers::module_load(C call, uint64_t image, uint64_t size, uint64_t* 
 CUresult Handlers::module_unload(C, R<Module> module) {
   if (!table().remove(HandleKind::kModule, module.handle)) return CUDA_ERROR_INVALID_HANDLE;
   world_.slicer.kernels().forget_image(module.object.get());
+  if (world_.guard) world_.guard->forget(module.object.get());
   return device_.module_unload(module);
 }
 
@@ -172,7 +183,9 @@ CUresult Handlers::module_functions(C, R<Module> module, uint32_t* count, std::s
 }
 
 CUresult Handlers::module_global(C, R<Module> module, std::string_view name, uint64_t* address, uint64_t* size) {
-  return device_.module_global(module, std::string(name), address, size);
+  const CUresult result = device_.module_global(module, std::string(name), address, size);
+  if (result == CUDA_SUCCESS && world_.guard) world_.guard->allow_variable(module.object.get(), *address, *size);
+  return result;
 }
 
 CUresult Handlers::function_set_attribute(C, uint64_t function, uint32_t attribute, int32_t value) {

@@ -9,6 +9,7 @@
 #include "backend/control/vgpu_identity.h"
 #include "backend/runner/execution/copy_pieces.h"
 #include "backend/runner/execution/graph_segments.h"
+#include "backend/runner/guard/kernel_guard.h"
 #include "backend/runner/handlers/node_payload.h"
 #include "backend/runner/memory/guest_memory.h"
 #include "backend/runner/memory/usage_page_view.h"
@@ -37,6 +38,7 @@ struct World {
   ApartStreams& apart;  // of the record loop's thread
   GraphSegments& segments;
   const VgpuIdentity& identity;
+  const std::unique_ptr<KernelGuard>& guard;  // null: kernels are not guarded
 };
 
 class Handlers final : public wire::WireHandlers {
@@ -229,6 +231,8 @@ class Handlers final : public wire::WireHandlers {
   CUresult give_code(wire::HandleKind kind, const Code& code, uint64_t owner, uint64_t* handle,
                      vgpu_function_info* info, std::string* parameters);
   CUresult copy_image(uint64_t image, uint64_t size, std::vector<std::byte>* bytes, std::string* log);
+  // The same for code that is to run.
+  CUresult copy_code(uint64_t image, uint64_t size, std::vector<std::byte>* bytes, std::string* log);
   bool is_capturing(const StreamRef& stream);
   bool is_cut(const StreamRef& stream);
   CUresult launch_segments(C call, const ExecRef& exec, const SegmentsRef& segments, R<Stream> stream);

@@ -222,6 +222,7 @@ Result<RegionRef> GuestMemory::map(uint64_t va, uint32_t flags, std::span<const 
 
 void GuestMemory::unmap(Region* region) {
   const uint64_t at = reinterpret_cast<uint64_t>(region->host_);
+  if (region->watched_ && watch_) watch_(region->va_, region->bytes_, false);
   if (Device* const device = pins_.load(); device && region->pinned_) device->host_unpin(region->host_);
   const uint64_t ours = region->bytes_ - region->lost_;
   if (ours > 0 && region->outside_) {
@@ -263,6 +264,8 @@ Status GuestMemory::add_region(uint32_t id, uint64_t va, uint32_t flags, std::sp
   if (!mapped.ok()) return mapped.status();
   RegionRef region = std::move(mapped.value());
   if (Status status = pin(region.get()); !status.ok()) return status;
+  region->watched_ = region->device_visible_ && !region->read_only_ && watch_;  // a write would fault
+  if (region->watched_) watch_(va, region->bytes_, true);
   std::unique_lock lock(mutex_);
   if (!by_id_.emplace(id, region).second) return Status::error(EEXIST, "region {} is there already", id);
   by_va_.emplace(va, region.get());

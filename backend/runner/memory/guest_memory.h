@@ -53,6 +53,7 @@ class Region : public std::enable_shared_from_this<Region> {
   bool read_only_ = false, device_visible_ = false, alias_ = true;
   bool outside_ = false;  // at its own address, which lies outside the window
   bool pinned_ = false;   // the device knows of it
+  bool watched_ = false;  // the watch was told
   bool granted_ = false;  // some of it is a Xen domain's
   std::byte* host_ = nullptr;
   uint64_t lost_ = 0;           // bytes at its end where a mapping failed and something else may lie
@@ -80,6 +81,10 @@ class GuestMemory {
 
   // Who is told of regions from now on; it must outlive them, or be taken back (with null) before it goes.
   void set_pins(Device* device) { pins_.store(device); }
+  // Told of addresses that kernels may reach, once they are mapped and before they are unmapped. Set while there are no
+  // regions; called by any thread.
+  using Watch = std::function<void(uint64_t va, uint64_t bytes, bool there)>;
+  void set_watch(Watch watch) { watch_ = std::move(watch); }
 
   Status add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t offset);
   Status drop_ram(uint32_t id);
@@ -129,6 +134,7 @@ class GuestMemory {
   RangeAllocator alias_ranges_;
   std::atomic<uint32_t> pieces_{0};
   std::atomic<Device*> pins_{nullptr};
+  Watch watch_;
 
   mutable std::shared_mutex mutex_;
   std::map<uint32_t, Ram> rams_;            // guarded by mutex_
