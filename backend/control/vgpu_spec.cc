@@ -166,6 +166,9 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "kernel_deadline_ms") return take_small(value, key, kKernelDeadlineMax, &spec->kernel_deadline_ms);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "group") return take_group(value, &spec->group);
+  if (key == "guard") return take_flag(value, key, &spec->guard);
+  if (key == "allow_machine_code") return take_flag(value, key, &spec->allow_machine_code);
+  if (key == "clear_shared") return take_flag(value, key, &spec->clear_shared);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
   if (key == "host_memory") return take_host_memory(value, &spec->host_memory);
   if (key == "idle_suspend_s") return take_idle_suspend(value, &spec->idle_suspend_s);
@@ -199,6 +202,15 @@ std::string exact_size(uint64_t bytes) {
 
 }  // namespace
 
+std::string guard_text(const VgpuSpec& spec) {
+  std::string text;
+  for (const auto& [set, word] : {std::pair{spec.guard, "guard"}, std::pair{spec.allow_machine_code, "machine-code"},
+                                  std::pair{spec.clear_shared, "clear-shared"}}) {
+    if (set) text.append(text.empty() ? "" : ",").append(word);
+  }
+  return text;
+}
+
 nlohmann::json to_json(const VgpuSpec& spec) {
   return {{"name", spec.name},
           {"device", spec.device},
@@ -214,6 +226,9 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"kernel_deadline_ms", spec.kernel_deadline_ms},
           {"sharing", to_text(spec.sharing)},
           {"group", spec.group},
+          {"guard", spec.guard},
+          {"allow_machine_code", spec.allow_machine_code},
+          {"clear_shared", spec.clear_shared},
           {"sms", spec.sms},
           {"owner", spec.owner},
           {"idle_suspend_s", spec.idle_suspend_s ? nlohmann::json(*spec.idle_suspend_s) : nlohmann::json()},

@@ -28,8 +28,11 @@ struct VgpuSpec {
   uint32_t latency_us = 0;          // short work of it waits for others at most so long, in microseconds; 0: no bound
   uint32_t kernel_deadline_ms = 0;  // GPU time after which a program whose kernel still runs is ended; 0: never
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
-  std::string group;  // of an MPS one: who shares an MPS daemon and its faults with it; empty: nobody
-  uint32_t sms = 0;   // SMs of its own, for an MPS one; 0: none
+  std::string group;                // of an MPS one: who shares an MPS daemon and its faults with it; empty: nobody
+  bool guard = false;               // its kernels are kept to its own memory; code without PTX is refused
+  bool allow_machine_code = false;  // code without PTX runs all the same, and is not guarded
+  bool clear_shared = false;        // its kernels clear their shared memory at the end
+  uint32_t sms = 0;                 // SMs of its own, for an MPS one; 0: none
   // Seconds without work after which it leaves its device until the next call; 0: never. None: as configured.
   std::optional<uint32_t> idle_suspend_s;
   uint64_t host_memory = 0;  // bytes of host memory that its session and programs\' runners may have; 0: as configured
@@ -91,6 +94,9 @@ constexpr uint64_t swap_memory(const VgpuSpec& spec) {
 constexpr uint64_t held_memory(const VgpuSpec& spec) { return spec.suspended ? 0 : reserved_memory(spec); }
 // Bytes of the host's memory that it may have now.
 constexpr uint64_t host_swap_memory(const VgpuSpec& spec) { return swap_memory(spec) + spec.suspended_bytes; }
+
+// What runners are told of these three: "guard", "machine-code", "clear-shared", with commas between; "": none.
+std::string guard_text(const VgpuSpec& spec);
 
 nlohmann::json to_json(const VgpuSpec& spec);
 // Takes fields that `object` has over into `spec`; an unknown field, a wrong type or a value out of its range is

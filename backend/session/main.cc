@@ -35,6 +35,8 @@ int main(int argc, char** argv) {
   app.add_option("--soft-sms", config.sharing_config.soft_sms,
                  "SMs of a software device; 0: as many as suit the cores");
   app.add_option("--sharing", sharing, "time-sliced or mps; vgpud may say otherwise later");
+  app.add_option("--guard", config.sharing_config.guard,
+                 "what its kernels are kept from: guard,clear-shared and so on");
   app.add_option("--slices", config.slices, "how runners cut kernels: enabled=1 threshold_us=4000 and so on");
   app.add_option("--run", config.run, "folder of the sockets");
   app.add_option("--state", config.state, "folder of its own on disk, for caches");

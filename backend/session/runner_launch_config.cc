@@ -49,6 +49,7 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (status.ok()) status = take_text(request, "mps_priority", &priority);
   if (status.ok()) status = take_text(request, "device", &read.device);
   if (status.ok()) status = take_text(request, "gpu", &read.gpu);
+  if (status.ok()) status = take_text(request, "guard", &read.guard);
   if (status.ok()) status = take_number(request, "soft_sms", 0, kSoftSmsMost, &read.soft_sms);
   if (status.ok()) status = take_number(request, "sm_thousandths", 1, kAllSms, &read.sm_thousandths);
   if (status.ok()) status = take_text(request, "device_error", &read.device_error);
@@ -86,6 +87,7 @@ RunnerLaunchConfig runner_launch_config(const SharingConfig& sharing_config) {
   }
   launch_config.gpu = sharing_config.gpu;
   launch_config.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(sharing_config.sharing));
+  launch_config.variables.push_back("BANDSAW_GUARD=" + sharing_config.guard);
   if (sharing_config.sharing == Sharing::kMps) {
     launch_config.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(sharing_config.mode));
   }

@@ -18,6 +18,7 @@ struct SharingConfig {
   Sharing sharing = Sharing::kTimeSliced;
   PlanningMode mode = PlanningMode::kMps;
   MpsPriority priority = MpsPriority::kBelowNormal;
+  std::string guard;               // what BANDSAW_GUARD of runners is
   uint32_t sm_thousandths = 1000;  // of the GPU's SMs, that MPS clients which start from now on may use
   SmPart sms;                      // that runners which start from now on have of the device
   std::string directory;           // of the MPS daemon's sockets; empty: there is none now

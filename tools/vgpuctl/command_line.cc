@@ -81,6 +81,17 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
       "of one that is mps: who is in it shares an MPS daemon with the others, so that a fault in one ends the "
       "programs of all, and shared memory that a kernel does not write first has what another's left there; "
       "alone (default): nobody shares with it. A GPU has one group at a time");
+  app->add_option("--guard", options->guard,
+                  "on or off: its kernels are kept to its own memory, so that a wild access ends its program and no "
+                  "other's; code without PTX is refused; for programs that start from then on")
+      ->option_text("on|off");
+  app->add_option("--allow-machine-code", options->allow_machine_code,
+                  "on or off: where kernels are guarded, code without PTX runs all the same, and is not guarded")
+      ->option_text("on|off");
+  app->add_option("--clear-shared", options->clear_shared,
+                  "on or off: its kernels clear their shared memory at the end, so that the next finds nothing there; "
+                  "for programs that start from then on")
+      ->option_text("on|off");
   app->add_option("--sms", options->sms,
                   "SMs of its own, for one that is mps: no program of another mps one runs there; rounded up to "
                   "what the device gives out at a time, 0: none; for programs that start from then on");

@@ -73,6 +73,9 @@ Result<json> shares(const Options& options) {
   }
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.group) body["group"] = *options.group == kNoGroup ? "" : *options.group;
+  if (options.guard) body["guard"] = *options.guard;
+  if (options.allow_machine_code) body["allow_machine_code"] = *options.allow_machine_code;
+  if (options.clear_shared) body["clear_shared"] = *options.clear_shared;
   if (options.sms) body["sms"] = *options.sms;
   for (const std::string& limit : options.limits) {
     const size_t equals = std::min(limit.find('='), limit.size());

@@ -14,8 +14,9 @@ struct Options {
   std::string name;
   std::string memory, resident, host_memory, device, direct_mode, direct_group;  // empty: not given
   std::optional<int64_t> compute, copy, cap, reserve, priority, latency_us, kernel_deadline_ms, sms;
-  std::string idle_suspend;                   // seconds, never or default; empty: not given
-  std::vector<std::string> limits;            // NAME=NUMBER or NAME=default
+  std::string idle_suspend;         // seconds, never or default; empty: not given
+  std::vector<std::string> limits;  // NAME=NUMBER or NAME=default
+  std::optional<bool> guard, allow_machine_code, clear_shared;
   std::optional<std::string> owner;           // empty: anybody
   std::string sharing;                        // empty: as it is
   std::optional<std::string> group;           // kNoGroup: in none

@@ -234,6 +234,7 @@ std::string shares_line(const json& view) {
     text += fmt::format(", kernels end within {} ms", deadline);
   if (const auto sharing = get<std::string>(view, "/sharing", "time-sliced"); sharing != "time-sliced")
     text += ", " + sharing + group_text(view);
+  if (get(view, "/guard", false)) text += ", guarded";
   if (const auto owner = get<std::string>(view, "/owner", ""); !owner.empty()) text += ", for " + owner;
   if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
   return text;
@@ -311,6 +312,10 @@ void print_vgpu(const json& view) {
   if (const auto deadline = get<uint64_t>(view, "/kernel_deadline_ms", 0))
     line("kernels", fmt::format("a program is ended when one has run for {} ms", deadline));
   line("sharing", get<std::string>(view, "/sharing", "time-sliced") + group_text(view));
+  if (get(view, "/guard", false))
+    line("guard", get(view, "/allow_machine_code", false) ? "on, but code without PTX runs unguarded"
+                                                          : "on; code without PTX is refused");
+  if (get(view, "/clear_shared", false)) line("shared memory", "cleared when kernels end");
   line("SMs", sms_line(view));
   const auto owner = get<std::string>(view, "/owner", "");
   line("owner", owner.empty() ? "- (whoever may open its sockets)" : owner);

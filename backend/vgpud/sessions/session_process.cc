@@ -63,6 +63,8 @@ std::vector<std::string> session_arguments(const Config& config, const VgpuSpec&
                                      std::to_string(soft_sms(gpu)),
                                      "--sharing",
                                      to_text(spec.sharing),
+                                     "--guard",
+                                     guard_text(spec),
                                      "--slices",
                                      slices_text(config.slices, gpu.device),
                                      "--run",

@@ -293,6 +293,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["notices"] = true;
   request["device"] = spec_.device;
   request["soft_sms"] = soft_sms(*gpu_);
+  request["guard"] = guard_text(spec_);
   request["memory"] = spec_.memory;
   request["resident"] = reserved_memory(spec_);
   request["suspension"] = spec_.suspended ? "suspend" : pausing_ ? "pause" : "run";

@@ -54,6 +54,7 @@ TEST(SpecJson, SurvivesTheWayThere) {
   before.kernel_deadline_ms = 5000;
   before.sharing = Sharing::kMps;
   before.group = "ml";
+  before.guard = before.clear_shared = true;
   before.idle_suspend_s = 0;
   before.domain = "dom";
   before.index = 7;
@@ -61,11 +62,21 @@ TEST(SpecJson, SurvivesTheWayThere) {
   EXPECT_EQ(to_json(before), to_json(after));
 }
 
+TEST(GuardText, NamesWhatIsOn) {
+  VgpuSpec one;
+  EXPECT_EQ(guard_text(one), "");
+  one.clear_shared = true;
+  EXPECT_EQ(guard_text(one), "clear-shared");
+  one.guard = one.allow_machine_code = true;
+  EXPECT_EQ(guard_text(one), "guard,machine-code,clear-shared");
+}
+
 TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
   for (const char* text : {"[]",
                            "3",
                            R"({"memory":"8G"})",
                            R"({"memory":-1})",
+                           R"({"guard":"on"})",
                            R"({"memory":1.5})",
                            R"({"compute":101})",
                            R"({"compute":99999999999})",

@@ -107,6 +107,17 @@ TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
   }
 }
 
+TEST(RunnerLaunchConfigTest, RunnersAreToldWhatGuardsTheirKernels) {
+  SharingConfig held = sharing_config({{"sharing", "mps"}, {"mps", kRunning}});
+  const RunnerLaunchConfig before = on_device("cuda:0", held);
+  EXPECT_TRUE(has(before, "BANDSAW_GUARD="));
+  ASSERT_TRUE(read_sharing_config({{"guard", "guard,clear-shared"}}, &held).ok());
+  EXPECT_TRUE(has(on_device("cuda:0", held), "BANDSAW_GUARD=guard,clear-shared"));
+  EXPECT_TRUE(has(on_device("soft", held), "BANDSAW_GUARD=guard,clear-shared"));
+  EXPECT_FALSE(before == on_device("cuda:0", held)) << "warm runners would keep the old one";
+  EXPECT_EQ(read_sharing_config({{"guard", true}}, &held).code(), EINVAL);
+}
+
 TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"mps", kRunning}});
   EXPECT_TRUE(has(on_device("cuda:0", held), "CUDA_MPS_CLIENT_PRIORITY=1"));

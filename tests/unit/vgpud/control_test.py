@@ -101,6 +101,17 @@ class TestControl(DaemonCase):
         self.ok("set", "web0", "--kernel-deadline-ms", "none")
         assert self.show("web0")["kernel_deadline_ms"] == 0
 
+    def test_a_guard_for_kernels(self):
+        assert "guarded" in self.ok("create", "web0", "--memory", "1G", "--guard", "on", "--clear-shared", "on")
+        assert "code without PTX is refused" in self.ok("show", "web0")
+        assert "cleared when kernels end" in self.ok("show", "web0")
+        self.ok("set", "web0", "--allow-machine-code", "on")
+        assert "runs unguarded" in self.ok("show", "web0")
+        self.refused(2, "", "set", "web0", "--guard", "perhaps")
+        self.ok("set", "web0", "--guard", "off")
+        shown = self.show("web0")
+        assert (shown["guard"], shown["allow_machine_code"], shown["clear_shared"]) == (False, True, True)
+
     def test_a_time_after_which_it_sleeps(self):
         self.ok("create", "web0", "--memory", "1G")
         assert "[idle]" in self.ok("show", "web0") and self.show("web0")["idle_suspend_s"] is None

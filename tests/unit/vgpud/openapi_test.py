@@ -61,7 +61,7 @@ class TestDocument:
         schema = DOCUMENT["components"]["schemas"]["Change"]
         check(schema, {"compute": 30, "sharing": "mps"})
         refused: list = [{"compute": 0}, {"colour": 1}, {"sharing": "mine"}, [], {"memory": 1},
-                         {"latency_us": 19}, {"kernel_deadline_ms": -1}]
+                         {"latency_us": 19}, {"kernel_deadline_ms": -1}, {"guard": "on"}]
         for wrong in refused:
             with pytest.raises(jsonschema.ValidationError):
                 check(schema, wrong)
@@ -93,7 +93,8 @@ class TestAnswers(DaemonCase):
         made = self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30, "compute": 30, "copy": 20, "cap": 90,
                                               "reserve": 10, "priority": -5, "latency_us": 250, "sharing": "mps",
                                               "group": "ml", "kernel_deadline_ms": 60000, "idle_suspend_s": 600,
-                                              "direct_mode": "0600"},
+                                              "direct_mode": "0600", "guard": False, "allow_machine_code": True,
+                                              "clear_shared": True},
                         201)
         assert made["notes"]
         self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30}, 409)
