@@ -146,8 +146,9 @@ Status serve(DeviceConfig config, const Choice& choice) {
   const char* const sharing = std::getenv("BANDSAW_SHARING");
   if (sharing && std::string_view(sharing) == to_text(Sharing::kMps)) process.value()->gate().set_beside_others();
   process.value()->set_guard(guard.value());
+  const bool listed = std::getenv("BANDSAW_IOCTLS") != nullptr;
   // Without the filter a guest's bytes are not read.
-  if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok()) return status;
+  if (Status status = limit_system_calls(choice.cuda, mps_client, listed); !status.ok()) return status;
   // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.
   ChannelGroupReporter channel_groups(kRunnerSocket, choice.cuda && !mps_client ? &watched_channel_groups() : nullptr);
   watch_channel_groups(&channel_groups);

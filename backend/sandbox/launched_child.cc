@@ -9,10 +9,14 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
 
 #include "backend/sandbox/capabilities.h"
 #include "backend/sandbox/device_files.h"
@@ -57,6 +61,35 @@ Status show_mps(const ChildPlan& plan) {
   return status.ok() ? bind(std::string(kAsideFolder) + "/shm", "/dev/shm") : status;
 }
 
+// NVIDIA's driver library makes device files and changes their modes where the driver's parameters let it, and gives up
+// if it cannot. Here nothing can be made, and owners are not what they are on the host. So the parameters say that it
+// must not, as in containers.
+Status keep_device_files() {
+  constexpr std::string_view kMay = "ModifyDeviceFiles: 1", kMustNot = "ModifyDeviceFiles: 0";
+  const std::string params = "/proc/driver/nvidia/params", copy = std::string(kAsideFolder) + "/params";
+  std::ifstream file(params);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t place = text.find(kMay);
+  if (place == text.npos) return {};
+  text.replace(place, kMay.size(), kMustNot);
+  std::ofstream to(copy);
+  to << text;
+  to.close();
+  if (!to) return Status::error(EIO, "cannot write the driver's parameters");
+  ::chmod(copy.c_str(), 0444);
+  return bind(copy, params);
+}
+
+// Nothing of the host's is left there.
+Status empty_aside_folder() {
+  Status status = mount_scratch(kAsideFolder, kQuiet, kSmallScratch, 0755);
+  if (status.ok()) status = keep_device_files();
+  if (status.ok() && ::mount(nullptr, kAsideFolder, nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | kQuiet, nullptr) < 0) {
+    return Status::system("cannot close {}", kAsideFolder);
+  }
+  return status;
+}
+
 Status finish_root(const ChildPlan& plan) {
   if (!plan.root) return {};
   Status status;
@@ -66,7 +99,7 @@ Status finish_root(const ChildPlan& plan) {
   if (status.ok() && plan.config.gpu) status = show_gpu(plan);
   if (status.ok() && !plan.mps.empty()) status = show_mps(plan);
   if (!status.ok() || !plan.config.gpu) return status;  // else nothing is there
-  return mount_scratch(kAsideFolder, MS_RDONLY | kQuiet, kSmallScratch, 0);
+  return empty_aside_folder();
 }
 
 Status close_file_system(const ChildPlan& plan) {
@@ -106,7 +139,7 @@ Status give_up(const ChildPlan& plan) {
   Status status = finish_root(plan);
   if (status.ok()) status = become_user(plan.config.runner_uid);
   if (status.ok()) status = drop_capabilities();
-  if (status.ok() && plan.config.mode != SandboxMode::kOff) status = close_file_system(plan);
+  if (status.ok() && plan.config.closes_host()) status = close_file_system(plan);
   if (status.ok()) status = refuse_system_calls(true);
   return status;
 }
@@ -150,7 +183,9 @@ void become_runner(const ChildPlan& plan, int given, int number) {
     ::_exit(kNoSandboxExit);
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the change of users, which ends it
-  const auto arguments = pointers(plan.arguments), environment = pointers(plan.environment);
+  std::vector<std::string> variables = plan.environment;
+  if (plan.config.closes_host()) variables.emplace_back("BANDSAW_IOCTLS=listed");
+  const auto arguments = pointers(plan.arguments), environment = pointers(variables);
   ::execve(plan.config.program.c_str(), arguments.data(), environment.data());
   if (plan.program >= 0) ::execveat(plan.program, "", arguments.data(), environment.data(), AT_EMPTY_PATH);
   ::_exit(kNoProgramExit);

@@ -42,6 +42,10 @@ struct LauncherConfig {
   std::string mps{};                       // folder of the MPS daemons' folders; empty: none
   bool gpu = false;                        // runners use NVIDIA's driver
   std::vector<std::string> environment{};  // of runners: where libraries are
+
+  // Runners see no files, processes and ioctls but those that they need. With NVIDIA's driver that has not been shown
+  // to work, so it is done only where it is asked for.
+  bool closes_host() const { return mode == SandboxMode::kRequired || (mode == SandboxMode::kAuto && !gpu); }
 };
 
 // Which of the program's tasks; all but the first are done in a moment, or wait for orders.

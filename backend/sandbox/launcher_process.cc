@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSocket = 3, kFirstFree = 10;
 constexpr size_t kFixedTexts = 3;
+constexpr const char* kNotOnGpu = "on a GPU only with 'sandbox.mode' = \"required\"";
 
 class LauncherProcess {
  public:
@@ -155,6 +156,7 @@ void LauncherProcess::make_namespaces(bool early) {
       measures_.miss(name, std::strerror(errno));
     }
   }
+  if (!config_.closes_host()) return measures_.miss("root", kNotOnGpu);
   if (::unshare(CLONE_NEWNS) < 0) return measures_.miss("root", std::strerror(errno));
   make_root(early);
 }
@@ -243,7 +245,9 @@ Status LauncherProcess::isolate() {
     empty_bounding_set();
   } else {
     const bool early = !has_capability(CAP_SYS_ADMIN);
-    if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) {
+    if (early && !config_.closes_host()) {
+      for (const char* name : {"net", "ipc", "root"}) measures_.miss(name, "without CAP_SYS_ADMIN");
+    } else if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) {
       make_namespaces(early);
     } else {
       for (const char* name : {"net", "ipc", "root"}) measures_.miss(name, "without CAP_SYS_ADMIN it needs that");
@@ -251,7 +255,9 @@ Status LauncherProcess::isolate() {
     leave_host();
     empty_bounding_set();  // the children's too; what it has itself it keeps
     check_numbers();
-    if (has_landlock()) {
+    if (!config_.closes_host()) {
+      measures_.miss("landlock", kNotOnGpu);
+    } else if (has_landlock()) {
       measures_.add("landlock");
     } else {
       measures_.miss("landlock", "not in this kernel");

@@ -110,9 +110,10 @@ Status refuse_system_calls(bool forgiving) {
   return filter.install();
 }
 
-Status limit_system_calls(bool for_gpu, bool mps_client) {
+Status limit_system_calls(bool for_gpu, bool mps_client, bool listed) {
   Compiler filter(SECCOMP_RET_KILL_PROCESS);
   if (for_gpu) filter.add(kRunnerGpu);
+  if (for_gpu) filter.add(listed ? std::span<const Rule>(kIoctlsListed) : kIoctlsAny);
   if (mps_client) filter.add(kRunnerMps);
   filter.add(kRunner);
   return filter.install();

@@ -11,7 +11,7 @@ Status refuse_system_calls(bool forgiving = false);
 
 // Allows only the system calls that a warm runner needs. For all threads; call once the device is there. `for_gpu`:
 // what NVIDIA's driver needs too. `mps_client`: it speaks with an MPS daemon over Unix sockets, anew for each context;
-// no other kind of socket can be made.
-Status limit_system_calls(bool for_gpu, bool mps_client = false);
+// no other kind of socket can be made. `listed`: of requests to drivers only those of ioctls_listed.policy.
+Status limit_system_calls(bool for_gpu, bool mps_client = false, bool listed = false);
 
 }  // namespace bandsaw
