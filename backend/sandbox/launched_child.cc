@@ -84,6 +84,7 @@ Status keep_device_files() {
 Status empty_aside_folder() {
   Status status = mount_scratch(kAsideFolder, kQuiet, kSmallScratch, 0755);
   if (status.ok()) status = keep_device_files();
+  ::chmod(kAsideFolder, 0);
   if (status.ok() && ::mount(nullptr, kAsideFolder, nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | kQuiet, nullptr) < 0) {
     return Status::system("cannot close {}", kAsideFolder);
   }
