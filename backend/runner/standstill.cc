@@ -11,10 +11,10 @@ constexpr std::chrono::milliseconds kFirstHold{250}, kGiveWay{20};
 
 }  // namespace
 
-void Standstill::begin(std::chrono::milliseconds patience, Done done, bool if_idle) {
+void Standstill::begin(std::chrono::milliseconds timeout, Done done, bool if_idle) {
   std::lock_guard lock(mutex_);
   done_ = std::move(done);
-  patience_ = patience;
+  timeout_ = timeout;
   if_idle_ = if_idle;
   turn_.fetch_add(1, std::memory_order_relaxed);
   wanted_.store(true, std::memory_order_release);
@@ -49,7 +49,7 @@ void Standstill::issued(const wire::CheckedRecord& record) {
 void Standstill::hold(Clock::Point now) {
   stage_ = Stage::kHolding;
   held_since_ = now;
-  hold_for_ = std::min<std::chrono::nanoseconds>(hold_for_, begun_ + patience_ - now);
+  hold_for_ = std::min<std::chrono::nanoseconds>(hold_for_, begun_ + timeout_ - now);
 }
 
 void Standstill::settle() {
@@ -61,7 +61,7 @@ void Standstill::settle() {
 
 // Work has not ended while records were held back.
 bool Standstill::give_way(Clock::Point now) {
-  if (now - begun_ < patience_) {
+  if (now - begun_ < timeout_) {
     stage_ = Stage::kPausing;
     paused_until_ = now + kGiveWay;
     hold_for_ *= 2;

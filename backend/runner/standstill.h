@@ -30,7 +30,7 @@ class Standstill {
 
   // `done` is called by the record loop, or by end(). Not while another is under way. `if_idle`: only as long as no
   // record comes; EBUSY as soon as one does.
-  void begin(std::chrono::milliseconds patience, Done done, bool if_idle = false);
+  void begin(std::chrono::milliseconds timeout, Done done, bool if_idle = false);
   void end();
   bool wanted() const { return wanted_.load(std::memory_order_acquire); }
   bool at_rest() const { return stage_.load(std::memory_order_acquire) == Stage::kRest; }
@@ -60,9 +60,9 @@ class Standstill {
   std::atomic<uint32_t> turn_{0};  // how often begin() was called
   uint32_t turn_begun_ = 0;
   std::mutex mutex_;
-  Done done_;                             // guarded by mutex_
-  std::chrono::milliseconds patience_{};  // guarded by mutex_ until wanted_ says that it is set
-  bool if_idle_ = false;                  // the same
+  Done done_;                            // guarded by mutex_
+  std::chrono::milliseconds timeout_{};  // guarded by mutex_ until wanted_ says that it is set
+  bool if_idle_ = false;                 // the same
   Clock::Point begun_{}, held_since_{}, paused_until_{};
   std::chrono::nanoseconds hold_for_{};
   uint64_t issued_ = 0, issued_before_ = 0;

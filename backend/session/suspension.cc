@@ -15,10 +15,10 @@ namespace bandsaw {
 namespace {
 
 // How long work may take to end; and how long any step may take before runners that are silent are killed.
-constexpr std::chrono::milliseconds kPatience{10000};
+constexpr std::chrono::milliseconds kStandstillTimeout{10000};
 constexpr timeval kStepMost{40, 0};
 // How long what is idle may take to be at rest.
-constexpr std::chrono::milliseconds kIdlePatience{200};
+constexpr std::chrono::milliseconds kIdleStandstillTimeout{200};
 // Between attempts to come back while calls wait.
 constexpr std::chrono::milliseconds kLongestPause{30000};
 
@@ -28,7 +28,7 @@ bool is_unknown(int error) { return error == EPIPE || error == ETIMEDOUT; }
 std::string reason(int error) {
   switch (error) {
     case EBUSY:
-      return fmt::format("its work on the device did not end within {} s", kPatience.count() / 1000);
+      return fmt::format("its work on the device did not end within {} s", kStandstillTimeout.count() / 1000);
     case ENOMEM:
       return "there is no memory for what it holds";
     case ENOTSUP:
@@ -128,11 +128,11 @@ void Suspension::advance() {
     }
     if_idle_ = sleeps_;
     if (!if_idle_) hold();
-    const auto patience = if_idle_ ? kIdlePatience : kPatience;
+    const auto timeout = if_idle_ ? kIdleStandstillTimeout : kStandstillTimeout;
     tell(State::kPausing,
          {.type = RunnerMessageType::kStandstill,
           .flags = if_idle_ ? kIfIdle : 0,
-          .value = static_cast<uint64_t>(patience.count())},
+          .value = static_cast<uint64_t>(timeout.count())},
          &Suspension::paused);
   } else if (state_ == State::kPaused && run) {
     tell(State::kGoingOn, {.type = RunnerMessageType::kGoOn}, &Suspension::went_on);

@@ -59,6 +59,12 @@ bool GrantTable::only_mps() const {
   return std::ranges::none_of(all(), [](const VgpuState& vgpu) { return !vgpu.mps && has_programs(vgpu); });
 }
 
+bool GrantTable::computes(const VgpuState& vgpu) {
+  return vgpu.grant_page && std::ranges::any_of(vgpu.slots, [&](const auto& entry) {
+           return running_at(vgpu, entry.first, kCompute) > 0;
+         });
+}
+
 bool GrantTable::waits_for_compute(const VgpuState& vgpu) {
   return std::ranges::any_of(vgpu.slots, [](const auto& entry) { return entry.second[kCompute].waiting; });
 }

@@ -74,6 +74,8 @@ class GrantTable {
   static bool has_programs(const VgpuState& vgpu);
   // No time-sliced virtual GPU has programs.
   bool only_mps() const;
+  // Something of it is on the compute engine.
+  static bool computes(const VgpuState& vgpu);
   // A program waits at a compute gate, whomever that belongs to.
   static bool waits_for_compute(const VgpuState& vgpu);
   // How many time slices of the gate have begun and not ended; 0 if its counters are nonsense.

@@ -10,18 +10,12 @@ namespace {
 // An order that had no effect is given again after this time.
 constexpr sched::Time kAgain = sched::kSecond;
 
-bool has_work(const VgpuState& vgpu) {
-  return vgpu.grant_page && std::ranges::any_of(vgpu.slots, [&](const auto& entry) {
-           return GrantTable::running_at(vgpu, entry.first, kCompute) > 0;
-         });
-}
-
 }  // namespace
 
 sched::Time KernelDeadlines::review(sched::Time now, std::vector<RunnerEnd>* ends) const {
   if (std::ranges::none_of(table_->all(), [](const VgpuState& vgpu) { return vgpu.kernel_deadline > 0; }))
     return kNever;
-  const auto running = static_cast<int>(std::ranges::count_if(table_->all(), has_work));
+  const auto running = static_cast<int>(std::ranges::count_if(table_->all(), GrantTable::computes));
   sched::Time next = kNever;
   for (VgpuState& vgpu : table_->all()) {
     if (vgpu.kernel_deadline == 0 || !vgpu.grant_page) continue;

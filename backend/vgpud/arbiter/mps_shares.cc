@@ -18,11 +18,6 @@ constexpr sched::Time kSharedOpenAfterUse = sched::kSecond;
 
 bool goes_by_progress(const VgpuState& vgpu) { return vgpu.compute_gates == ComputeGates::kMpsShared; }
 
-bool is_running(const VgpuState& vgpu) {
-  return std::ranges::any_of(vgpu.slots,
-                             [&](const auto& each) { return GrantTable::running_at(vgpu, each.first, kCompute) > 0; });
-}
-
 }  // namespace
 
 void MpsShares::set(const VgpuState& vgpu) { shares_.set(vgpu.id, vgpu.shares[kCompute]); }
@@ -83,7 +78,8 @@ void MpsShares::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
 }
 
 bool MpsShares::note_running(VgpuState& vgpu) {
-  const bool ran = std::exchange(vgpu.shared.runs, is_running(vgpu)), ended = std::exchange(vgpu.shared.ended, false);
+  const bool ran = std::exchange(vgpu.shared.runs, GrantTable::computes(vgpu)),
+             ended = std::exchange(vgpu.shared.ended, false);
   return vgpu.shared.ran = ran || ended || vgpu.shared.runs;
 }
 
@@ -148,7 +144,7 @@ void MpsShares::follow(sched::Time now) {
 // Nobody else has anything on the device, nor may begin something: its runners learn what launches take by themselves.
 void MpsShares::post_alone() {
   const auto in_the_way = [this](const VgpuState& vgpu) {
-    return goes_by_progress(vgpu) && (vgpu.shared.open || is_running(vgpu)) && !shares_.is_light(vgpu.id);
+    return goes_by_progress(vgpu) && (vgpu.shared.open || GrantTable::computes(vgpu)) && !shares_.is_light(vgpu.id);
   };
   const auto all = std::ranges::count_if(table_->all(), in_the_way);
   for (VgpuState& vgpu : table_->all()) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "guest-driver/uapi/vgpu_control.h"
+#include "tests/unit/cuda/counting_host.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -63,16 +64,6 @@ DriverRef fake_driver() {
   return driver;
 }
 
-struct FakeHost final : DeviceHost {
-  void run_callback(const HostCallback&, CUresult, Done) override {}
-  void poisoned(CUresult) override {}
-  void print(std::string_view) override {}
-  bool charge_memory(int64_t bytes) override { return charged += bytes, true; }
-  void charge_time(int, uint64_t, uint64_t) override {}
-  void* visible_host(uint64_t, uint64_t) override { return nullptr; }
-  int64_t charged = 0;
-};
-
 class ReservationsTest : public ::testing::Test {
  protected:
   uint64_t reserve(uint64_t bytes, uint64_t alignment = 0) {
@@ -88,7 +79,7 @@ class ReservationsTest : public ::testing::Test {
     return std::make_shared<CudaMemory>(driver_, handle, bytes, std::move(charge));
   }
 
-  FakeHost host_;
+  CountingHost host_;
   DriverRef driver_ = fake_driver();
   std::unique_ptr<Heap> heap_ = std::move(Heap::make(driver_, &host_, 0, kBase, kBytes).value());
   std::unique_ptr<Reservations> reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), 0, kWindow);

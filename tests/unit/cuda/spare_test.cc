@@ -7,6 +7,7 @@
 
 #include "backend/device/cuda/heap.h"
 #include "backend/device/cuda/reservations.h"
+#include "tests/unit/cuda/counting_host.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -67,16 +68,6 @@ DriverRef driver_with_books() {
   return driver;
 }
 
-struct Host final : DeviceHost {
-  void run_callback(const HostCallback&, CUresult, Done) override {}
-  void poisoned(CUresult) override {}
-  void print(std::string_view) override {}
-  bool charge_memory(int64_t bytes) override { return charged += bytes, true; }
-  void charge_time(int, uint64_t, uint64_t) override {}
-  void* visible_host(uint64_t, uint64_t) override { return nullptr; }
-  int64_t charged = 0;
-};
-
 // Bytes from kBegin to kEnd that have no memory behind them.
 uint64_t holes() {
   uint64_t at = kBegin, missing = 0;
@@ -89,7 +80,7 @@ uint64_t holes() {
 
 class SpareTest : public ::testing::Test {
  protected:
-  Host host_;
+  CountingHost host_;
   int changes_ = 0;
   DriverRef driver_ = driver_with_books();
   std::unique_ptr<Heap> heap_ = std::move(Heap::make(driver_, &host_, 0, uint64_t{1} << 45, kPart, &kArea).value());

@@ -28,8 +28,8 @@ class BusyDevice final : public FakeDevice {
 class StandstillTest : public testing::Test {
  protected:
   StandstillTest() { standstill_.set_device(&device_); }
-  void begin(milliseconds patience = milliseconds(1000)) {
-    standstill_.begin(patience, [this](int error) { answer_ = error; });
+  void begin(milliseconds timeout = milliseconds(1000)) {
+    standstill_.begin(timeout, [this](int error) { answer_ = error; });
   }
   void begin_if_idle() {
     standstill_.begin(milliseconds(200), [this](int error) { answer_ = error; }, true);

@@ -1,0 +1,20 @@
+// A runner of which a test sees what it was charged.
+#pragma once
+
+#include <string_view>
+
+#include "backend/device/device.h"
+
+namespace bandsaw::cuda {
+
+struct CountingHost final : DeviceHost {
+  void run_callback(const HostCallback&, CUresult, Done) override {}
+  void poisoned(CUresult) override {}
+  void print(std::string_view) override {}
+  bool charge_memory(int64_t bytes) override { return charged += bytes, true; }
+  void charge_time(int, uint64_t, uint64_t) override {}
+  void* visible_host(uint64_t, uint64_t) override { return nullptr; }
+  int64_t charged = 0;
+};
+
+}  // namespace bandsaw::cuda
