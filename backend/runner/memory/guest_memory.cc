@@ -117,7 +117,7 @@ Status GuestMemory::check_segments(std::span<const RunnerSegment> segments, uint
 
 // Whether the range may get the guest's pages though nobody keeps it free. Not where this process would put memory of
 // its own, which the guest's would be in the way of or next to: null, its stack, and what mmap gives out (from a third
-// of the address space on, see exec_runner).
+// of the address space on, see become_runner).
 bool is_for_programs(uint64_t begin, uint64_t bytes) {
   constexpr uint64_t kAddresses = 1ull << 47, kLowest = 1ull << 16, kOwnBytes = 1ull << 40, kStackRoom = 1ull << 30;
   constexpr uint64_t kOwn = kAddresses / 3;

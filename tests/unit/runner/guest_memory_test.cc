@@ -89,9 +89,9 @@ TEST_F(GuestMemoryTest, RegionsStayAwayFromTheRunnersOwnMemory) {
                                kThird / kPage * kPage + (uint64_t{1} << 39), uint64_t{1} << 47, uint64_t{1} << 62}) {
     EXPECT_EQ(add(1, wrong, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).code(), EINVAL) << std::hex << wrong;
   }
-  EXPECT_TRUE(add(1, 0x7e0123456000, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).ok());
+  EXPECT_TRUE(add(1, 0x480123456000, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).ok());
   EXPECT_TRUE(add(2, 0x550123456000, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).ok());
-  EXPECT_TRUE(memory_->find(0x7e0123456000, kPage, Access::kRead));
+  EXPECT_TRUE(memory_->find(0x480123456000, kPage, Access::kRead));
   for (const uint32_t id : {1, 2}) EXPECT_TRUE(memory_->drop_region(id, nullptr).ok());
   memory_->set_pins(nullptr);
 }
