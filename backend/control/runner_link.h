@@ -41,6 +41,10 @@
 //                                       attachment's key, and SegmentTail
 //                       kSegmentDetach  key
 //                       kSegmentRemove  id: takes the name away
+// Checkpoints of one process by another of the same virtual GPU. ExchangeTail follows, and means nothing:
+//   runner -> session   kCheckpoint     id, value = the process's number as its kernel says, flags = a
+//                                       vgpu_checkpoint_action, bytes = milliseconds that a lock may take: kExchanged
+//                                       has its CUprocessState in bytes
 // Channel groups, so that vgpud can set their time slices:
 //   runner -> session   kChannelGroups  + ChannelGroupList; fd: the runner's /dev/nvidiactl, or none where the list is
 //                                       empty. Before kReady, and again whenever the list has changed. Not answered.
@@ -90,6 +94,7 @@ enum class RunnerMessageType : uint32_t {
   kGoOn,
   kCallWaits,
   kSaveMemory,
+  kCheckpoint,
 };
 
 constexpr bool is_about_segments(RunnerMessageType type) {

@@ -1,21 +1,18 @@
 #include "backend/session/exchange_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "memory/base/log.h"
 
 namespace bandsaw {
-namespace {
-
-void answer(Runner* runner, const RunnerMessage& request, int error, const ExchangeTail& tail, uint64_t bytes = 0,
-            int fd = -1) {
+void answer_exchange(Runner* runner, const RunnerMessage& request, int error, const ExchangeTail& tail, uint64_t bytes,
+                     int fd) {
   RunnerMessage reply{.type = RunnerMessageType::kExchanged, .id = request.id};
   reply.value = static_cast<uint64_t>(error);
   reply.bytes = bytes;
   runner->send(reply, std::as_bytes(std::span(&tail, 1)), {&fd, fd >= 0 ? size_t{1} : 0}, nullptr);
 }
-
-}  // namespace
 
 ExchangeService::ExchangeService(uint32_t index) : index_(index), exchange_(index) {
   exchange_.set_on_gone([this](const ExchangeKey& key) {
@@ -31,6 +28,12 @@ size_t ExchangeService::sharing() const {
   return all.size();
 }
 
+bool ExchangeService::shares(const Runner& runner) const {
+  const auto published = exchange_.counts().find(&runner);
+  return (published != exchange_.counts().end() && published->second != 0) ||
+         std::any_of(openers_.begin(), openers_.end(), [&runner](const Runner* one) { return one == &runner; });
+}
+
 void ExchangeService::request(Runner* runner, const GuestOwner& owner, const RunnerMessage& message,
                               const ExchangeTail& tail, UniqueFd fd) {
   if (message.type == RunnerMessageType::kWithdraw) return exchange_.withdraw(runner, tail.key);
@@ -39,7 +42,7 @@ void ExchangeService::request(Runner* runner, const GuestOwner& owner, const Run
   if (!key.ok()) log::warn("runner {}: {}", runner->pid(), key.status().message());
   ExchangeTail made;
   if (key.ok()) made.key = key.value();
-  answer(runner, message, key.status().code(), made);
+  answer_exchange(runner, message, key.status().code(), made);
 }
 
 void ExchangeService::fetch(Runner* runner, const GuestOwner& owner, const RunnerMessage& message,
@@ -54,9 +57,9 @@ void ExchangeService::fetch(Runner* runner, const GuestOwner& owner, const Runne
   }
   const Exchange::Thing* const thing = exchange_.find(key);
   // A virtual GPU lends nothing to itself: nobody would be charged for it.
-  if (!thing || lent) return answer(runner, message, ENOENT, {});
+  if (!thing || lent) return answer_exchange(runner, message, ENOENT, {});
   if (thing->owner != runner) openers_.insert(runner);
-  answer(runner, message, 0, {key, thing->payload}, thing->bytes, thing->fd.get());
+  answer_exchange(runner, message, 0, {key, thing->payload}, thing->bytes, thing->fd.get());
 }
 
 void ExchangeService::fetched(Runner* runner, uint64_t visit, const RunnerMessage& message, const ExchangeKey& key,
@@ -65,7 +68,7 @@ void ExchangeService::fetched(Runner* runner, uint64_t visit, const RunnerMessag
   if (found == visits_.end() || found->second != visit) return;  // it has ended
   if (error == 0) openers_.insert(runner);
   if (error == 0 && (message.flags & kFetchLent)) borrowers_[key].insert(runner);
-  answer(runner, message, error, {key, thing.payload}, thing.bytes, thing.fd.get());
+  answer_exchange(runner, message, error, {key, thing.payload}, thing.bytes, thing.fd.get());
 }
 
 void ExchangeService::revoked(const ExchangeKey& key) {

@@ -11,6 +11,10 @@
 
 namespace bandsaw {
 
+// kExchanged, which answers `request`; `error`: an errno. `fd` is duplicated.
+void answer_exchange(Runner* runner, const RunnerMessage& request, int error, const ExchangeTail& tail,
+                     uint64_t bytes = 0, int fd = -1);
+
 // Threads: the event loop's only. Runners live until drop().
 class ExchangeService {
  public:
@@ -27,6 +31,7 @@ class ExchangeService {
   void revoked(const ExchangeKey& key);
   // How many runners have something that others may use, or something of others'.
   size_t sharing() const;
+  bool shares(const Runner& runner) const;
   // The runner is reaped: so is all that it has published.
   void drop(Runner* runner);
 

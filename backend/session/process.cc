@@ -135,7 +135,7 @@ void Process::assign(Runner* runner, const Answer& answer) {
     if (const auto process = weak.lock()) process->gone();
   });
   runner_ = runner;
-  runner->set_guest(owner());
+  runner->set_served({owner(), who_.pid, who_.uid, slot_});
   if (slot_ >= 0 && owner_->config_.slots) owner_->config_.slots->taken(static_cast<uint32_t>(slot_), runner);
   if (!status.ok()) {
     log::error("process {}: {}", id_, status.message());

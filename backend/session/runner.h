@@ -24,6 +24,13 @@ struct RunnerChannelGroups {
   UniqueFd descriptor;  // its /dev/nvidiactl; none where the list is empty
 };
 
+// The guest process that a runner serves, as its kernel says, and the runner's slot of the usage page.
+struct ServedProcess {
+  GuestOwner owner;
+  uint32_t pid = 0, uid = 0;
+  int slot = -1;
+};
+
 class Runner {
  public:
   using Done = std::function<void(int error)>;  // 0 or an errno
@@ -36,9 +43,8 @@ class Runner {
   // As a client of that daemon.
   virtual MpsPriority mps_priority() const { return MpsPriority::kBelowNormal; }
 
-  // Whose the guest process is that it serves.
-  void set_guest(const GuestOwner& guest) { guest_ = guest; }
-  const GuestOwner& guest() const { return guest_; }
+  void set_served(const ServedProcess& served) { served_ = served; }
+  const ServedProcess& served() const { return served_; }
 
   // Sends in order; sets the message's serial. `fds` are duplicated before the call returns. `done` is called with
   // the runner's answer, never from inside this call.
@@ -64,7 +70,7 @@ class Runner {
   virtual void set_on_channel_groups(std::function<void()>) {}
 
  private:
-  GuestOwner guest_;
+  ServedProcess served_;
 };
 
 class RunnerSource {

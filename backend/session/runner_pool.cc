@@ -169,7 +169,9 @@ RunnerProcess::Watcher RunnerPool::watcher() {
   };
   made.exchange = [this](RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
     if (is_about_segments(message.type)) return segments_ ? segments_->request(runner, message, tail) : void();
-    exchange_.request(runner, runner->guest(), message, tail, std::move(fd));
+    if (message.type == RunnerMessageType::kCheckpoint)
+      return on_checkpoint_ ? on_checkpoint_(runner, message) : void();
+    exchange_.request(runner, runner->served().owner, message, tail, std::move(fd));
   };
   return made;
 }
@@ -236,6 +238,7 @@ void RunnerPool::reap() {
     if (entry.taken) log::debug("a runner has ended: {}", why);
     exchange_.drop(entry.runner.get());
     if (segments_) segments_->drop(entry.runner.get());
+    if (on_reaped_) on_reaped_(entry.runner.get());
     entry.runner->gone();
     i = 0;  // what `gone` calls may have changed the list
   }

@@ -44,6 +44,12 @@ class RunnerPool : public RunnerSource {
   // Called each time that a process asks for a runner, or calls one that stands still.
   void on_call(std::function<void()> call) { on_call_ = std::move(call); }
 
+  // kCheckpoint, and the end of each runner; set before start().
+  void on_checkpoint(std::function<void(Runner*, const RunnerMessage&)> asked, std::function<void(Runner*)> reaped) {
+    on_checkpoint_ = std::move(asked);
+    on_reaped_ = std::move(reaped);
+  }
+
   // What its runners' processes hand to each other and to those of other virtual GPUs.
   ExchangeService& exchange() { return exchange_; }
   // Where they find shared segments. Not owned, outlives this; before start().
@@ -107,6 +113,8 @@ class RunnerPool : public RunnerSource {
   uint64_t started_ = 0, failed_ = 0;
   std::string last_failure_;
   std::function<void()> on_failing_, on_call_;
+  std::function<void(Runner*, const RunnerMessage&)> on_checkpoint_;
+  std::function<void(Runner*)> on_reaped_;
 };
 
 }  // namespace bandsaw

@@ -187,7 +187,8 @@ bool RunnerProcess::handle_exchange(std::span<const std::byte> packet, std::vect
   std::memcpy(&message, packet.data(), sizeof message);
   std::memcpy(&tail, packet.data() + sizeof message, sizeof tail);
   const bool known = message.type == RunnerMessageType::kPublish || message.type == RunnerMessageType::kFetch ||
-                     message.type == RunnerMessageType::kWithdraw || is_about_segments(message.type);
+                     message.type == RunnerMessageType::kWithdraw || message.type == RunnerMessageType::kCheckpoint ||
+                     is_about_segments(message.type);
   if (!known || !watcher_.exchange) return false;
   watcher_.exchange(this, message, tail, fds.empty() ? UniqueFd() : std::move(fds[0]));
   return true;

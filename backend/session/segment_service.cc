@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/control/paths.h"
+#include "backend/session/exchange_service.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/log.h"
 
@@ -20,15 +21,12 @@ namespace {
 constexpr size_t kSegmentsMost = 4096;
 
 void answer(Runner* runner, const RunnerMessage& request, int error, const AttachedSegment& segment = {}) {
-  RunnerMessage reply{.type = RunnerMessageType::kExchanged, .id = request.id};
-  reply.value = static_cast<uint64_t>(error);
-  reply.bytes = segment.bytes;
   ExchangeTail tail{segment.key, {}};
   const SegmentTail said{static_cast<uint32_t>(segment.access)};
   static_assert(static_cast<uint32_t>(Access::kRead) == VGPU_SEGMENT_ACCESS_READ &&
                 static_cast<uint32_t>(Access::kReadWrite) == VGPU_SEGMENT_ACCESS_WRITE);
   std::memcpy(tail.payload.data(), &said, sizeof said);
-  runner->send(reply, std::as_bytes(std::span(&tail, 1)), {&segment.fd, segment.fd >= 0 ? size_t{1} : 0}, nullptr);
+  answer_exchange(runner, request, error, tail, segment.bytes, segment.fd);
 }
 
 std::optional<Access> access_in(const json& object) {

@@ -144,6 +144,7 @@ Status Session::prepare() {
   pool_->set_segments(segments_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
+  make_process_checkpoints();
   make_sleep_watch();
   make_saver(std::move(files.value()));
   choose_device_of_helpers();
@@ -205,6 +206,20 @@ void Session::make_suspension() {
                                                           });
 }
 
+void Session::make_process_checkpoints() {
+  process_checkpoints_ = std::make_unique<ProcessCheckpoints>(
+      base_.get(), ProcessCheckpoints::Session{
+                       .runners = [this] { return pool_->serving(); },
+                       .check = [this](const Runner& runner) { return check_checkpoint(runner); },
+                       .changed = [this] { control_->notify("checkpoint"); },
+                       .usage_page = &usage_page_,
+                       .checkpointer = checkpointer_.get(),
+                   });
+  pool_->on_checkpoint(
+      [this](Runner* asker, const RunnerMessage& message) { process_checkpoints_->request(asker, message); },
+      [this](Runner* runner) { process_checkpoints_->drop(runner); });
+}
+
 void Session::suspension_changed() {
   if (!suspension_->suspended()) {
     sleep_watch_->begin();
@@ -250,6 +265,9 @@ void Session::make_sleep_watch() {
 }
 
 Status Session::check_suspendable() const {
+  if (const std::string locked = process_checkpoints_->locked(); !locked.empty()) {
+    return Status::error(EBUSY, "{}", locked);
+  }
   for (const Runner* const runner : pool_->serving()) {
     if (runner->mps().empty()) continue;
     return Status::error(EBUSY, "a program of it is a client of the MPS daemon, which keeps what the program has");
@@ -258,10 +276,24 @@ Status Session::check_suspendable() const {
     return Status::error(EBUSY, "{} of its programs share{} memory or events with other processes (IPC)", sharing,
                          sharing == 1 ? "s" : "");
   }
+  return check_segments();
+}
+
+Status Session::check_segments() const {
   if (segments_->in_use()) return Status::error(EBUSY, "programs of it have a shared segment attached");
   const std::string held = segment_host_->any_held();
   if (held.empty()) return {};
   return Status::error(EBUSY, "its shared segment '{}' has memory on the device", held);
+}
+
+Status Session::check_checkpoint(const Runner& runner) const {
+  if (!suspension_->running()) return Status::error(EBUSY, "the virtual GPU is suspended, or about to be");
+  if (!runner.mps().empty()) return Status::error(ENOTSUP, "it is a client of the MPS daemon, which keeps what it has");
+  if (pool_->exchange().shares(runner)) {
+    return Status::error(ENOTSUP, "it shares memory or events with other processes (IPC)");
+  }
+  const Status status = check_segments();
+  return status.ok() ? status : Status::error(ENOTSUP, "{}", status.message());
 }
 
 void Session::open_segments() {

@@ -17,6 +17,7 @@
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
 #include "backend/session/peer_links.h"
+#include "backend/session/process_checkpoints.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
 #include "backend/session/saver.h"
@@ -92,6 +93,9 @@ class Session {
   nlohmann::json status() const;
   void make_suspension();
   void suspension_changed();
+  // Programs lock and checkpoint each other.
+  void make_process_checkpoints();
+  Status give_room(const nlohmann::json& request);
   // One that is idle leaves its device, and comes back at the first call.
   void make_sleep_watch();
   Status sleep(const nlohmann::json& request);
@@ -104,6 +108,10 @@ class Session {
   Activity activity() const;
   // An error: something of it is shared with others, who would lose it.
   Status check_suspendable() const;
+  // The same of one process's runner.
+  Status check_checkpoint(const Runner& runner) const;
+  // What programs have on the device beside what each has by itself.
+  Status check_segments() const;
   // By name: how much is held, and how much may be.
   nlohmann::json limits_state() const;
   nlohmann::json sandbox_state() const;
@@ -128,8 +136,9 @@ class Session {
   std::unique_ptr<SegmentService> segments_;
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<PeerLinks> peers_;
-  std::unique_ptr<CheckpointerProcess> checkpointer_;  // null: the device has no contexts
-  std::unique_ptr<Suspension> suspension_;             // before the pool, whose runners may still answer it
+  std::unique_ptr<CheckpointerProcess> checkpointer_;        // null: the device has no contexts
+  std::unique_ptr<Suspension> suspension_;                   // before the pool, whose runners may still answer it
+  std::unique_ptr<ProcessCheckpoints> process_checkpoints_;  // the same
   std::unique_ptr<SleepWatch> sleep_watch_;
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<Saver> saver_;  // after the pool: its job ends before the runners do

@@ -46,6 +46,10 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     const Status status = sleep(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
+  if (op == "room") {
+    const Status status = give_room(request);
+    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+  }
   if (op == "save" || op == "restore") {
     const Status status = expect_file(request, op == "save" ? Saver::What::kSave : Saver::What::kRestore);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
@@ -107,6 +111,14 @@ Status Session::sleep(const nlohmann::json& request) {
   return status;
 }
 
+// For what checkpoints of single processes bring into the host's memory.
+Status Session::give_room(const nlohmann::json& request) {
+  const auto bytes = request.find("bytes");
+  if (bytes == request.end() || !bytes->is_number_unsigned()) return Status::error(EINVAL, "room needs 'bytes'");
+  process_checkpoints_->give_room(bytes->get<uint64_t>());
+  return {};
+}
+
 Status Session::expect_file(const nlohmann::json& request, Saver::What what) {
   const auto token = request.find("token");
   const auto uid = request.find("uid");
@@ -122,7 +134,7 @@ nlohmann::json Session::suspension_state() const {
   return state;
 }
 
-// `bytes`: that lie in the host's memory while it sleeps, or would.
+// `bytes`: that lie in the host's memory while it sleeps, or would; `checkpointed`: of single processes, or that would.
 nlohmann::json Session::health() const {
   const bool sleeps = suspension_->sleeps();
   return {{"ok", true},
@@ -132,6 +144,8 @@ nlohmann::json Session::health() const {
           {"asleep", suspension_->asleep()},
           {"sleep_error", suspension_->asleep() ? suspension_->error() : ""},
           {"saved", saver_->saved()},
+          {"checkpointed", process_checkpoints_->bytes()},
+          {"wants_room", process_checkpoints_->wants_room()},
           {"would_sleep", !sleeps && sleep_watch_->would_sleep()},
           {"bytes", sleeps ? suspension_->sleep_bytes() : bytes_on_device()}};
 }
@@ -224,6 +238,10 @@ nlohmann::json Session::status() const {
   const Usage total = usage_page_.total();
   auto processes = vm_->processes().status();
   for (auto& process : direct_->processes()) processes.push_back(std::move(process));
+  for (auto& process : processes) {
+    const std::string held = process_checkpoints_->state_of(process["runner"].get<int>());
+    if (!held.empty()) process["state"] = held;
+  }
   const auto uptime = std::chrono::steady_clock::now() - started_;
   return {{"ok", true},
           {"name", config_.name},

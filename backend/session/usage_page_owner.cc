@@ -218,6 +218,18 @@ void UsagePageOwner::uncharge(uint64_t bytes) {
   charged_ -= static_cast<int64_t>(bytes);
 }
 
+bool UsagePageOwner::charge(int slot, uint64_t bytes) {
+  if (!charge(bytes)) return false;
+  charged_ -= static_cast<int64_t>(bytes);
+  page_->slots[slot].memory_bytes += static_cast<int64_t>(bytes);
+  return true;
+}
+
+void UsagePageOwner::uncharge(int slot, uint64_t bytes) {
+  page_->memory_used -= static_cast<int64_t>(bytes);
+  page_->slots[slot].memory_bytes -= static_cast<int64_t>(bytes);
+}
+
 Usage UsagePageOwner::usage(int slot) const {
   const UsageSlot& from = page_->slots[slot];
   return {from.memory_bytes, from.swapped_bytes, from.swapped_in, from.swapped_out,  from.calls,

@@ -70,6 +70,9 @@ class UsagePageOwner {
   // what may lie on the device.
   bool charge(uint64_t bytes);
   void uncharge(uint64_t bytes);
+  // Memory of a slot's runner, while that stands still.
+  bool charge(int slot, uint64_t bytes);
+  void uncharge(int slot, uint64_t bytes);
 
   Usage usage(int slot) const;
   Usage total() const;  // dead and living; sticky is 0

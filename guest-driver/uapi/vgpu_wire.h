@@ -163,6 +163,20 @@ struct vgpu_exchange_key {
 	__u8 bytes[16];
 };
 
+/* Checkpoints of a process by another of the same virtual GPU: what is asked for, and what it answers. */
+enum vgpu_checkpoint_action {
+	VGPU_CHECKPOINT_STATE = 1,
+	VGPU_CHECKPOINT_LOCK = 2,
+	VGPU_CHECKPOINT_SAVE = 3,
+	VGPU_CHECKPOINT_RESTORE = 4,
+	VGPU_CHECKPOINT_UNLOCK = 5
+};
+enum vgpu_process_state { /* as CUprocessState */
+	VGPU_PROCESS_RUNNING = 0,
+	VGPU_PROCESS_LOCKED = 1,
+	VGPU_PROCESS_CHECKPOINTED = 2
+};
+
 /* Shared segments: what a call asks for, and what a process may do with the memory that it is given. */
 #define VGPU_SEGMENT_CREATE 1u    /* segment_get: make it if there is none of that name */
 #define VGPU_SEGMENT_EXCLUSIVE 2u /* with CREATE: there must be none */

@@ -87,8 +87,9 @@ def test_a_neighbour_goes_on():
 
 def test_code_without_ptx_is_refused_unless_it_is_allowed():
     """The software device itself takes none either, so it is who refuses that counts."""
-    refused, before = "the image has no PTX to be guarded", _log().count("the image has no PTX to be guarded")
-    for allowed, lines in (("on", 0), ("off", 1)):  # the line that comes also says that all of the program before are there
+    refused = "the image has no PTX to be guarded"
+    before = _log().count(refused)
+    for allowed, lines in (("on", 0), ("off", 1)):  # once the second's line is there, so are those of the first
         _set("--guard", "on", "--allow-machine-code", allowed)
         status, output = _start("machine_code").finish()
         assert status == 0 and "code 209" in output, f"allowed: {allowed}: {status} {output[-500:]}"

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from lab import cuda_programs, host
+from lab.cuda_programs import Program
+from lab.paths import REPO
 from lab.shell import Failure, wait_until
 
 
@@ -70,6 +72,21 @@ def test_programs_wait_while_it_is_suspended(guest):
     guest.shell("echo end >/tmp/told")
     wait_until(lambda: guest.shell(rounds)[1].strip() == "ok", 20, "the comparison of every word")
     guest.kernel_is_content()
+
+
+def test_a_program_is_checkpointed_by_another(guest):
+    rounds = "tail -1 /tmp/suspend.log"
+    guest.shell("rm -f /tmp/told; mkfifo /tmp/told; sleep 600 >/tmp/told &")
+    guest.agent().put(Program(REPO / "tests/direct/checkpoint.cu").compile(), "/opt/run/checkpoint", 0o755)
+    guest.start("suspend", "\n3\n", 8, stdin="/tmp/told")
+    pid = guest.shell("pidof suspend")[1].strip()
+    assert "0 2" in guest.shell(f"/opt/run/checkpoint {pid} lock checkpoint")[1]
+    seen = guest.shell(rounds)[1]
+    assert [process["state"] for process in host.live("test0")["processes"]] == ["checkpointed"]
+    assert "0 0" in guest.shell(f"/opt/run/checkpoint {pid} restore unlock")[1]
+    wait_until(lambda: guest.shell(rounds)[1] != seen, 20, "the next round")
+    guest.shell("echo end >/tmp/told")
+    wait_until(lambda: guest.shell(rounds)[1].strip() == "ok", 20, "the comparison of every word")
 
 
 def test_a_program_counts_through_sleeps(guest):

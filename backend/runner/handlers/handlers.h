@@ -137,6 +137,8 @@ class Handlers final : public wire::WireHandlers {
   void event_import(C call, const vgpu_exchange_key& key, wire::EventImportAnswer answer) override;
 
   // handlers_shared_segment.cc
+  void checkpoint_process(C call, uint32_t action, uint32_t pid, uint64_t timeout_ms,
+                          wire::CheckpointProcessAnswer answer) override;
   void segment_get(C call, uint64_t size, uint32_t flags, std::string_view name,
                    wire::SegmentGetAnswer answer) override;
   void segment_attach(C call, uint32_t flags, std::string_view name, wire::SegmentAttachAnswer answer) override;

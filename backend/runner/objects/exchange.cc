@@ -65,6 +65,12 @@ void ExchangeClient::detach_segment(const ExchangeKey& key) {
   send({.type = RunnerMessageType::kSegmentDetach}, gone);
 }
 
+void ExchangeClient::ask_checkpoint(uint32_t action, uint32_t pid, uint64_t timeout_ms, Done done) {
+  RunnerMessage message{.type = RunnerMessageType::kCheckpoint, .flags = action, .value = pid};
+  message.bytes = timeout_ms;
+  ask(message, {}, std::move(done));
+}
+
 Status ExchangeClient::revoked(std::span<const std::byte> tail) const {
   ExchangeTail gone;
   if (tail.size() != sizeof gone) return Status::error(EPROTO, "a revocation of {} bytes", tail.size());

@@ -38,6 +38,9 @@ class ExchangeClient {
   void ask_segment(RunnerMessageType what, std::string_view name, uint64_t bytes, uint32_t flags, Done done);
   void detach_segment(const ExchangeKey& key);
 
+  // kCheckpoint, of the process of this number. `done` gets its state in `bytes`.
+  void ask_checkpoint(uint32_t action, uint32_t pid, uint64_t timeout_ms, Done done);
+
   // Called when what was lent or attached by this key is to be let go of, which has happened when it returns; by the
   // thread that serves the session. Set before the first fetch.
   using Revoked = std::function<void(const ExchangeKey& key)>;

@@ -122,6 +122,7 @@ void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& 
     look_soon();
   }
   take_sleep(found->second.get(), health);
+  take_checkpoints(found->second.get(), health);
   const std::string device = found->second->spec().device;
   // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
   const auto mps = health.value("mps", std::string());
@@ -146,6 +147,17 @@ void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::j
   } else if (no_room_said_.insert(spec.name).second) {
     log::warn(log::About{spec.name, spec.device}, "it is idle and keeps its place: {}", room.message());
   }
+}
+
+// Of single processes, by their programs' checkpoints.
+void SessionManager::take_checkpoints(SessionSupervisor* supervisor, const nlohmann::json& health) {
+  const auto bytes = health.value("checkpointed", uint64_t{0});
+  if (!health.value("wants_room", false)) return supervisor->set_checkpointed(bytes);
+  const VgpuSpec& spec = supervisor->spec();
+  const Status room = room_to_sleep_ ? room_to_sleep_(spec, bytes) : Status();
+  if (!room.ok()) log::warn(log::About{spec.name, spec.device}, "no checkpoint of its processes: {}", room.message());
+  if (room.ok()) supervisor->set_checkpointed(bytes);
+  supervisor->request({{"op", "room"}, {"bytes", room.ok() ? bytes : 0}}, [](const Result<nlohmann::json>&) {});
 }
 
 uint64_t SessionManager::asleep_bytes(const std::string& name) const {

@@ -88,7 +88,7 @@ class SessionManager {
   // Whether the host's memory has room for what one that is idle has on its device; those that sleep are in `all`.
   using RoomToSleep = std::function<Status(const VgpuSpec& spec, uint64_t bytes)>;
   void set_room_to_sleep(RoomToSleep room) { room_to_sleep_ = std::move(room); }
-  // Bytes of a virtual GPU's that lie in the host's memory while it sleeps.
+  // Bytes of a virtual GPU's that lie in the host's memory while it sleeps, or while processes are checkpointed.
   uint64_t asleep_bytes(const std::string& name) const;
   // What a suspended one had on its device is in a file, as its session says.
   bool saved(const std::string& name) const;
@@ -116,6 +116,7 @@ class SessionManager {
   void check_health();
   void take_health(const std::string& vgpu, const nlohmann::json& health);
   void take_sleep(SessionSupervisor* supervisor, const nlohmann::json& health);
+  void take_checkpoints(SessionSupervisor* supervisor, const nlohmann::json& health);
 
   event_base* base_;
   const Config& config_;

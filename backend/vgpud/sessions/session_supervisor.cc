@@ -130,7 +130,7 @@ void SessionSupervisor::forget_ready() {
 Status SessionSupervisor::bound() const {
   if (!cgroups_) return {};
   VgpuSpec now = spec_;
-  now.suspended_bytes += asleep_bytes_;
+  now.suspended_bytes += asleep_bytes();
   return cgroups_->set(spec_.name, {.memory = host_memory_of(now, gpu_->device, config_.cgroup),
                                     .pids = config_.cgroup.pids,
                                     .cpu_weight = config_.cgroup.cpu_weight});
@@ -234,7 +234,7 @@ void SessionSupervisor::died() {
     }
   }
   pid_ = 0;
-  asleep_bytes_ = 0;
+  asleep_bytes_ = checkpointed_bytes_ = 0;
   asleep_ = saved_ = false;
   forget_ready();
   exit_event_.reset();
@@ -350,7 +350,14 @@ void SessionSupervisor::sleep(uint64_t bytes) {
 }
 
 void SessionSupervisor::set_asleep(uint64_t bytes) {
-  if (std::exchange(asleep_bytes_, bytes) == bytes) return;
+  if (std::exchange(asleep_bytes_, bytes) != bytes) bound_again();
+}
+
+void SessionSupervisor::set_checkpointed(uint64_t bytes) {
+  if (std::exchange(checkpointed_bytes_, bytes) != bytes) bound_again();
+}
+
+void SessionSupervisor::bound_again() const {
   if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
 }
 

@@ -38,12 +38,14 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void sleep(uint64_t bytes);
   // So many bytes lie there, as its session says.
   void set_asleep(uint64_t bytes);
+  // The same of single processes, which their programs have checkpointed.
+  void set_checkpointed(uint64_t bytes);
   // In the log. `error`: why it could not come back.
   void note_sleep(bool asleep, uint64_t bytes, const std::string& error);
   // Nothing of what it had on the device lies in the host's memory: a file has it.
   void set_saved(bool saved) { saved_ = saved; }
   bool saved() const { return saved_; }
-  uint64_t asleep_bytes() const { return asleep_bytes_; }
+  uint64_t asleep_bytes() const { return asleep_bytes_ + checkpointed_bytes_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, SessionManager::Answer answer);
@@ -71,6 +73,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void give_sockets() const;
   // The bounds of what it takes of the host, where there are cgroups.
   Status bound() const;
+  void bound_again() const;
   bool connect();
   void connect_gates();
   void ask(const nlohmann::json& object, SessionManager::Answer answer);
@@ -99,7 +102,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::unique_ptr<JsonClient> link_;
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
-  uint64_t restarts_ = 0, asleep_bytes_ = 0;
+  uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0;
   bool forget_ = false, pausing_ = false;
   bool asleep_ = false, saved_ = false;
   std::string sleep_error_;

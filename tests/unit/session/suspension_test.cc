@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/control/event_ptr.h"
+#include "tests/unit/session/fake_checkpointer.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
@@ -14,20 +15,6 @@ namespace {
 
 constexpr auto kStandstill = RunnerMessageType::kStandstill, kMove = RunnerMessageType::kMoveMemory,
                kGoOn = RunnerMessageType::kGoOn;
-
-// Keeps its orders until the test answers them.
-struct FakeCheckpointer : Checkpointer {
-  void start() override {}
-  void stop() override {}
-  void carry_out(pid_t runner, bool off, Done done) override { orders.push_back({runner, off, std::move(done)}); }
-
-  struct Order {
-    pid_t runner;
-    bool off;
-    Done done;
-  };
-  std::vector<Order> orders;
-};
 
 class SuspensionTest : public ::testing::Test {
  protected:
