@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -15,23 +16,27 @@ namespace {
 static_assert(int{CU_PROCESS_STATE_LOCKED} == int{VGPU_PROCESS_LOCKED} &&
               int{CU_PROCESS_STATE_CHECKPOINTED} == int{VGPU_PROCESS_CHECKPOINTED});
 
-CUresult ask(VirtualGpu& gpu, uint32_t action, int pid, uint32_t timeout_ms, uint32_t* state) {
-  Call call(gpu, nullptr);
+// Who only looks after other processes need not have called cuInit: NVIDIA's own example does not.
+CUresult make_ready() { return state() == State::kUninitialised ? cuInit(0) : CUDA_SUCCESS; }
+
+CUresult ask(VirtualGpu& gpu, uint32_t action, int pid, uint32_t timeout_ms, uint32_t* state, const char* entry) {
+  Call call(gpu, entry);
   if (call.failed()) return call.status();
   return wire::checkpoint_process(call, action, static_cast<uint32_t>(pid), timeout_ms, state);
 }
 
 // On each virtual GPU that knows the process; all of them or, if one fails, none.
-CUresult do_on_all(uint32_t action, uint32_t undo, int pid, uint32_t timeout_ms = 0) {
-  Call call;
-  if (call.failed()) return call.status();
+CUresult do_on_all(uint32_t action, uint32_t undo, int pid, uint32_t timeout_ms = 0,
+                   const char* entry = __builtin_FUNCTION()) {
+  const CUresult ready = make_ready();
+  if (ready != CUDA_SUCCESS) return ready;
   std::vector<VirtualGpu*> done;
   uint32_t state = 0;
   for (int ordinal = 0; ordinal < gpu_count(); ++ordinal) {
-    const CUresult result = ask(gpu_at(ordinal), action, pid, timeout_ms, &state);
+    const CUresult result = ask(gpu_at(ordinal), action, pid, timeout_ms, &state, entry);
     if (result == CUDA_SUCCESS) done.push_back(&gpu_at(ordinal));
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE) continue;
-    for (VirtualGpu* const gpu : done) ask(*gpu, undo, pid, 0, &state);
+    for (VirtualGpu* const gpu : done) ask(*gpu, undo, pid, 0, &state, entry);
     return result;
   }
   return done.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -61,13 +66,13 @@ using namespace bandsaw::libcuda;  // NOLINT: entry points below
 extern "C" {
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState* state) {
-  Call call;
-  if (call.failed()) return call.status();
+  const CUresult ready = make_ready();
+  if (ready != CUDA_SUCCESS) return ready;
   if (!state) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   for (int ordinal = 0; ordinal < gpu_count() && result == CUDA_ERROR_INVALID_VALUE; ++ordinal) {
     uint32_t is = 0;
-    result = ask(gpu_at(ordinal), VGPU_CHECKPOINT_STATE, pid, 0, &is);
+    result = ask(gpu_at(ordinal), VGPU_CHECKPOINT_STATE, pid, 0, &is, __func__);
     if (result == CUDA_SUCCESS) *state = static_cast<CUprocessState>(is);
   }
   return result;
