@@ -102,6 +102,9 @@ TEST_F(LauncherTest, OnAGpuNoFilesAreHiddenUnlessThatIsRequired) {
   for (const char* absent : {" root ", " pid ", " landlock ", " user "})
     EXPECT_EQ(has.find(absent), has.npos) << absent;
   EXPECT_NE(has.find(" users "), has.npos);
+  const auto words = report("capabilities /dev/shm /proc/cpuinfo /sys /tmp " + (folder_ / "secret").string());
+  EXPECT_EQ(words, (Words{std::to_string(number_), std::to_string(kRunner), "0", "yes", "yes", "yes", "yes", "yes"}));
+  EXPECT_EQ(status_, 0);
 }
 
 TEST_F(LauncherTest, ARunnerHasItsRootAndItsUser) {
