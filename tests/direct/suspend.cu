@@ -1,8 +1,9 @@
 // Counts in device memory for as long as it is told to, and checks what it counted. Arguments: MiB of a buffer, and
 // perhaps "share" (its buffer may be opened by other processes), and perhaps, last, "steps" (it rests before each round
 // until a line says "step"). Prints "ready", then a line with its round for each round, until a line comes on stdin:
-// then it compares every word and prints "ok". A round is kernels on two streams, a graph, an allocation of a pool, and
-// a copy back. Ends with 0, 3 (a call failed) or 4 (a wrong word).
+// then it compares every word and prints "ok". If the line is "wild", a kernel then writes where nothing is, and the
+// program prints the error that it got: "code 700". A round is kernels on two streams, a graph, an allocation of a
+// pool, and a copy back. Ends with 0, 3 (a call failed) or 4 (a wrong word).
 #include <cuda_runtime.h>
 #include <poll.h>
 
@@ -37,13 +38,21 @@ __global__ void compare(const unsigned* words, size_t count, unsigned sum, unsig
   }
 }
 
-static bool told(bool steps) {
-  if (steps) {
-    char line[16];
-    return !std::fgets(line, sizeof line, stdin) || std::strncmp(line, "step", 4) != 0;
-  }
+__global__ void stray(unsigned* at) { *at = 1; }
+
+// A line that says something else than "step" is the end.
+static bool told(bool steps, bool* wild) {
   pollfd entry{0, POLLIN, 0};
-  return poll(&entry, 1, 0) == 1;
+  if (!steps && poll(&entry, 1, 0) != 1) return false;
+  char line[16];
+  if (!std::fgets(line, sizeof line, stdin)) return true;
+  *wild = std::strncmp(line, "wild", 4) == 0;
+  return !steps || std::strncmp(line, "step", 4) != 0;
+}
+
+static void go_astray() {
+  stray<<<1, 1>>>(reinterpret_cast<unsigned*>(0x1000));
+  std::printf("code %d\n", static_cast<int>(cudaDeviceSynchronize()));
 }
 
 int main(int argc, char** argv) {
@@ -68,7 +77,8 @@ int main(int argc, char** argv) {
   if (argc > 2 && std::strcmp(argv[2], "share") == 0) check(cudaIpcGetMemHandle(&handle, words), "share");
   std::printf("ready\n"), std::fflush(stdout);
   unsigned round = 0, seen = 0;
-  while (!told(steps)) {
+  bool wild = false;
+  while (!told(steps, &wild)) {
     ++round;
     add<<<8, 128, 0, streams[0]>>>(words, count / 2, 1);
     add<<<8, 128, 0, streams[1]>>>(words + count / 2, count - count / 2, 1);
@@ -88,4 +98,5 @@ int main(int argc, char** argv) {
   check(cudaMemcpy(&seen, small, sizeof seen, cudaMemcpyDeviceToHost), "the comparison");
   if (seen) std::printf("%u words are wrong\n", seen), std::exit(4);
   std::printf("ok\n");
+  if (wild) go_astray();
 }
