@@ -223,6 +223,41 @@ TEST(CodegenKernels, DynamicShared) {
   EXPECT_EQ(k.launch("dynamic_shared", s, out).fault, uint32_t(Fault::kIllegalAddress));
 }
 
+TEST(CodegenKernels, SharedVariablesAreAlignedWhateverLiesInFrontOfThem) {
+  Kernels k(R"(.version 8.6
+.target sm_90
+.address_size 64
+.shared .align 4 .b8 of_all[20];
+.func touch() {
+  .shared .align 512 .b8 callees[40];
+  .reg .u32 %r<3>;
+  mov.u32 %r1, callees;
+  st.shared.u32 [%r1], 3;
+  ret;
+}
+.visible .entry aligned(.param .u64 out) {
+  .shared .align 1024 .b8 own[64];
+  .reg .u32 %r<4>;
+  .reg .u64 %rd<3>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, own;
+  mov.u32 %r2, of_all;
+  st.shared.u32 [%r2], 7;
+  call touch;
+  st.global.u32 [%rd1], %r1;
+  st.shared.u32 [%r1+60], 9;
+  ld.shared.u32 %r3, [%r2];
+  st.global.u32 [%rd1+4], %r3;
+  ret;
+}
+)");
+  ASSERT_TRUE(k.ok()) << k.log();
+  auto* const out = array<uint32_t>(2);
+  EXPECT_EQ(k.launch("aligned", line(1, 1), out).fault, 0u);
+  EXPECT_EQ(out[0] % 1024, 0u) << out[0];
+  EXPECT_EQ(out[1], 7u);
+}
+
 TEST(CodegenKernels, LocalArray) {
   NEED_KERNELS();
   int* out = array<int>(32);

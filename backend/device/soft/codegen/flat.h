@@ -2,6 +2,7 @@
 // into basic blocks. Made from the parser's tree, which must outlive it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -99,6 +100,12 @@ struct FlatFunction {
   uint64_t dynamic_align = 0;  // of the dynamic shared memory; 0: it uses none
   bool uses_barrier = false, uses_exit = false, uses_grid_sync = false;
 };
+
+// Where a function's own shared variables begin, behind `end` bytes of others.
+inline uint64_t shared_behind(uint64_t end, const FlatFunction& f) {
+  const uint64_t align = std::max<uint64_t>(f.shared_align, 16);
+  return (end + align - 1) / align * align;
+}
 
 // Every place of a module, with stable addresses.
 struct FlatModule {

@@ -109,8 +109,9 @@ Parts::Parts(const ptx::Outline& outline, uint32_t module_shared)
     const FlatFunction& f = flat.functions.at(0);
     local_bytes_[&function] = f.local_bytes;
     if (!f.shared_bytes) continue;
-    shared_bases_[function.name] = round_up16(fixed_shared_bytes_);
-    fixed_shared_bytes_ = round_up16(fixed_shared_bytes_) + f.shared_bytes;
+    const auto base = static_cast<uint32_t>(shared_behind(fixed_shared_bytes_, f));
+    shared_bases_[function.name] = base;
+    fixed_shared_bytes_ = base + f.shared_bytes;
   }
   for (const Definition& function : outline_.functions()) {
     std::set<const Definition*> stack;

@@ -121,7 +121,7 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
     k.shared_align = std::max(k.shared_align, g->shared_align);
   }
   if (elsewhere && r.calls_pointers) assume_the_worst(module, &k, &fixed, &dynamic_align);
-  uint32_t base = fixed ? align16(module.fixed_shared_bytes) : 0;
+  const uint32_t base = fixed ? static_cast<uint32_t>(shared_behind(module.fixed_shared_bytes, f)) : 0;
   k.static_shared_bytes = f.shared_bytes || !fixed ? base + f.shared_bytes : module.fixed_shared_bytes;
   // Dynamic shared memory follows, aligned as its declaration wants it.
   constexpr uint64_t kAlignMost = 64 << 10;
@@ -205,11 +205,12 @@ std::vector<char> Unit::generate(Target* target) {
                   [&](const std::string& name) { return source_.outline->kernel(name) != nullptr; },
                   source_.parts != nullptr,
                   elsewhere};
-  uint32_t base = elsewhere ? align16(flat_.fixed_shared_bytes) : 0;
+  bool others = elsewhere;  // have shared memory, which lies in front of its own
   for (auto* f : reach.functions) {
     m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
-    if (f->uses_module_shared || (f != root_ && f->shared_bytes)) base = align16(flat_.fixed_shared_bytes);
+    others = others || f->uses_module_shared || (f != root_ && f->shared_bytes);
   }
+  const uint32_t base = others ? static_cast<uint32_t>(shared_behind(flat_.fixed_shared_bytes, *root_)) : 0;
   for (auto& f : flat_.functions) {  // in their order: the same code every time
     const bool kernel = &f == root_ && f.source->entry;
     if (reach.functions.contains(&f)) Emitter(&m, f, kernel ? base : 0, align16(f.local_bytes)).run();

@@ -63,7 +63,7 @@ std::vector<Variable> module_variables(const FlatModule& module) {
 void place_function_shared(FlatModule* module) {
   for (auto& f : module->functions) {
     if (f.source->entry || !f.shared_bytes) continue;
-    const uint64_t base = (uint64_t{module->fixed_shared_bytes} + 15) / 16 * 16;
+    const uint64_t base = shared_behind(module->fixed_shared_bytes, f);
     if (base + f.shared_bytes > kLargestShared)
       throw CompileError(f.source->place.line, f.source->name + ": its .shared variables are too large");
     for (Place* p : f.places)
