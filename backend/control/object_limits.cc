@@ -19,9 +19,9 @@ Result<Limited> find_limited(std::string_view name) {
   return Status::error(EINVAL, "no limit '{}'; there are {}", name.substr(0, 64), fmt::join(kLimitedNames, ", "));
 }
 
-std::string to_text(const Limits& limits) {
+std::string to_text(const Limits& limits, size_t count) {
   std::string text;
-  for (size_t i = 0; i < kLimitedCount; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     text += fmt::format("{}{}={}", i == 0 ? "" : " ", kLimitedNames[i], limits[i]);
   }
   return text;

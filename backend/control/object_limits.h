@@ -12,16 +12,17 @@
 
 namespace bandsaw {
 
-enum class Limited : uint32_t { kContexts, kStreams, kEvents, kGraphs, kModules, kPools, kProcesses };
+enum class Limited : uint32_t { kContexts, kStreams, kEvents, kGraphs, kModules, kPools, kProcesses, kDiskMib };
 
-inline constexpr size_t kLimitedObjects = 6;  // the first ones: runners count them; sessions count processes
-inline constexpr size_t kLimitedCount = 7;
-inline constexpr std::array<const char*, kLimitedCount> kLimitedNames = {"contexts", "streams", "events",   "graphs",
-                                                                         "modules",  "pools",   "processes"};
+inline constexpr size_t kLimitedObjects = 6;  // the first ones: runners count them; sessions count the others
+inline constexpr size_t kLimitedCount = 8;
+inline constexpr std::array<const char*, kLimitedCount> kLimitedNames = {
+    "contexts", "streams", "events", "graphs", "modules", "pools", "processes", "disk_mib"};
 
-// By kind. Graphs: those that can be launched too. Modules: libraries and linkers too.
+// By kind. Graphs: those that can be launched too. Modules: libraries and linkers too. Disk: MiB of compiled code that
+// the session keeps.
 using Limits = std::array<uint32_t, kLimitedCount>;
-inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256};
+inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256, 1024};
 inline constexpr uint32_t kLimitMax = 1 << 24;
 
 // What an administrator has said of one virtual GPU; nothing: as the configuration says.
@@ -31,8 +32,12 @@ Limits effective_limits(const Limits& configured, const OwnLimits& own);
 // EINVAL, with the names that there are.
 Result<Limited> find_limited(std::string_view name);
 
-// As sessions read it: "contexts=1024 streams=65536".
-std::string to_text(const Limits& limits);
+// As sessions read it: "contexts=1024 streams=65536". `count`: of the first kinds; sessions of before know no others.
+std::string to_text(const Limits& limits, size_t count = kLimitedCount);
+inline constexpr size_t kLimitedBefore = 7;
+inline uint64_t disk_bytes(const Limits& limits) {
+  return uint64_t{limits[static_cast<size_t>(Limited::kDiskMib)]} << 20;
+}
 // Those that are not named stay. EINVAL: no such name, no number, or one above kLimitMax.
 Status read_limits(std::string_view text, Limits* limits);
 

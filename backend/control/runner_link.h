@@ -48,6 +48,9 @@
 // Channel groups, so that vgpud can set their time slices:
 //   runner -> session   kChannelGroups  + ChannelGroupList; fd: the runner's /dev/nvidiactl, or none where the list is
 //                                       empty. Before kReady, and again whenever the list has changed. Not answered.
+// Compiled code, where the session keeps it. ExchangeTail follows, with the code's key in its payload. Not answered:
+//   runner -> session   kKeepCode       bytes; fd: a sealed memfd with the file's content
+//                       kCodeUsed       that file was read
 // The end of the socket means the other side is gone; a runner then exits at once.
 #pragma once
 
@@ -95,10 +98,16 @@ enum class RunnerMessageType : uint32_t {
   kCallWaits,
   kSaveMemory,
   kCheckpoint,
+  kKeepCode,
+  kCodeUsed,
 };
 
 constexpr bool is_about_segments(RunnerMessageType type) {
   return type >= RunnerMessageType::kSegmentGet && type <= RunnerMessageType::kSegmentRemove;
+}
+
+constexpr bool is_about_code(RunnerMessageType type) {
+  return type == RunnerMessageType::kKeepCode || type == RunnerMessageType::kCodeUsed;
 }
 
 // Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.

@@ -4,17 +4,19 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/device/code_keeper.h"
 #include "vgpu-sched/ptx/guard_area.h"
 
 namespace bandsaw {
 
 struct DeviceConfig {
-  uint64_t window_base = 0;     // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
-  uint64_t memory_share = 0;    // bytes
-  int threads = 0;              // of a software device; 0: all cores, or as many as soft_sms keep busy
-  uint32_t soft_sms = 0;        // SMs that a software device has; 0: as many as suit its threads
-  std::string cache_directory;  // compiled code; empty: none
-  std::string name;             // of the device, as programs see it
+  uint64_t window_base = 0;      // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
+  uint64_t memory_share = 0;     // bytes
+  int threads = 0;               // of a software device; 0: all cores, or as many as soft_sms keep busy
+  uint32_t soft_sms = 0;         // SMs that a software device has; 0: as many as suit its threads
+  std::string cache_directory;   // compiled code; empty: none
+  CodeKeeper* keeper = nullptr;  // who writes there, outlives the device; null: the device itself
+  std::string name;              // of the device, as programs see it
   // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first`
   // on; 0 groups: on all from there on, with those that make no group. Step 0: on all SMs.
   uint32_t sm_step = 0, sm_first = 0, sm_groups = 0;

@@ -27,6 +27,7 @@
 #include "backend/control/sm_part.h"
 #include "backend/runner/channels/driver_calls.h"
 #include "backend/runner/checkpointer.h"
+#include "backend/runner/code_link.h"
 #include "backend/runner/host_gpus.h"
 #include "backend/runner/sensors.h"
 #include "backend/runner/service.h"
@@ -115,8 +116,13 @@ Result<std::unique_ptr<Device>> make_device(const DeviceConfig& config, const Ch
 }
 
 Status serve(DeviceConfig config, const Choice& choice) {
-  // A runner's user makes it: nobody else writes in that folder. NVIDIA's driver makes its own in there.
-  if (!config.cache_directory.empty()) ::mkdir(config.cache_directory.c_str(), kOwnerOnly);
+  CodeLink code(kRunnerSocket);
+  if (std::getenv("BANDSAW_CODE_KEPT")) {
+    config.keeper = &code;
+  } else if (!config.cache_directory.empty()) {
+    // A runner's user makes it: nobody else writes in that folder. NVIDIA's driver makes its own in there.
+    ::mkdir(config.cache_directory.c_str(), kOwnerOnly);
+  }
   auto window = Reservation::make(VGPU_WINDOW_BYTES, {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2});
   if (!window.ok()) return window.status();
   config.window_base = window.value().base();

@@ -58,16 +58,19 @@ size_t size_for(long version) {
   return version < kAbiScopes ? 2 * sizeof(uint64_t) : sizeof(Ruleset);
 }
 
-Status allow(int ruleset, const std::string& path, uint64_t rights) {
-  const UniqueFd file(::open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (!file) return {};
+Status allow(int ruleset, int file, const std::string& path, uint64_t rights) {
   struct stat found{};
-  if (::fstat(file.get(), &found) < 0) return Status::system("cannot look at {}", path);
-  PathBeneath rule{S_ISDIR(found.st_mode) ? rights : rights & kFiles, file.get()};
+  if (::fstat(file, &found) < 0) return Status::system("cannot look at {}", path);
+  PathBeneath rule{S_ISDIR(found.st_mode) ? rights : rights & kFiles, file};
   if (::syscall(SYS_landlock_add_rule, ruleset, kPathBeneath, &rule, 0) < 0) {
     return Status::system("landlock refuses a rule for {}", path);
   }
   return {};
+}
+
+Status allow(int ruleset, const std::string& path, uint64_t rights) {
+  const UniqueFd file(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  return file ? allow(ruleset, file.get(), path, rights) : Status();
 }
 
 }  // namespace
@@ -88,6 +91,9 @@ Result<bool> enter_landlock(const LandlockPaths& paths) {
   }
   for (const std::string& path : paths.write) {
     if (status.ok()) status = allow(ruleset.get(), path, rules.files & ~(kExecute | kIoctl));
+  }
+  if (status.ok() && paths.write_in >= 0) {
+    status = allow(ruleset.get(), paths.write_in, "the own folder", rules.files & ~(kExecute | kIoctl));
   }
   for (const std::string& path : paths.use) {
     if (status.ok()) status = allow(ruleset.get(), path, device);

@@ -13,6 +13,7 @@ struct LandlockPaths {
   std::vector<std::string> read;   // and execute
   std::vector<std::string> write;  // read too; files are made and removed there
   std::vector<std::string> use;    // what is there is read and written, and nothing made: device files, /proc
+  int write_in = -1;               // as `write`, an open folder
 };
 
 // From now on this process and what it starts reach these paths alone (those that are not there are left out), no TCP

@@ -124,7 +124,7 @@ Status close_file_system(const ChildPlan& plan) {
     paths.write = {"/tmp", "/dev/shm"};
   }
   if (!plan.mps.empty()) paths.write.push_back(plan.mps);
-  if (!plan.config.state.empty()) paths.write.push_back(plan.config.state);
+  if (!plan.config.state.empty()) (plan.config.gpu ? paths.write : paths.read).push_back(plan.config.state);
   return enter_landlock(paths).status();
 }
 
@@ -141,7 +141,7 @@ Status give_up(const ChildPlan& plan) {
   if (status.ok()) status = become_user(plan.config.runner_uid);
   if (status.ok()) status = drop_capabilities();
   if (status.ok() && plan.config.closes_host()) status = close_file_system(plan);
-  if (status.ok()) status = refuse_system_calls(true);
+  if (status.ok()) status = limit_starting_calls();
   return status;
 }
 

@@ -37,7 +37,7 @@ struct LauncherConfig {
   SandboxMode mode = SandboxMode::kAuto;
   uid_t session_uid = 0, runner_uid = 0;   // users and groups, when started as root; 0: stay
   std::string program{};                   // the runner's
-  std::string state{};                     // the runners' folder on disk; empty: none
+  std::string state{};                     // of compiled code, on disk; with NVIDIA's driver runners write there
   std::string staging{};                   // a folder that is there, and that nobody needs in a root
   std::string mps{};                       // folder of the MPS daemons' folders; empty: none
   bool gpu = false;                        // runners use NVIDIA's driver

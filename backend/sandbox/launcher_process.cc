@@ -134,7 +134,9 @@ RootPlan LauncherProcess::plan_root() const {
   plan.entries.push_back({"/proc", Access::kWhole});
   const auto devices = common_devices();
   plan.entries.insert(plan.entries.end(), devices.begin(), devices.end());
-  if (!config_.state.empty()) plan.entries.push_back({.path = config_.state, .access = Access::kWrite, .needed = true});
+  // Of a software device the session writes there.
+  const Access access = config_.gpu ? Access::kWrite : Access::kRead;
+  if (!config_.state.empty()) plan.entries.push_back({.path = config_.state, .access = access, .needed = true});
   plan.folders = {aside};
   if (!config_.gpu) return plan;
   plan.entries.push_back({"/sys"});

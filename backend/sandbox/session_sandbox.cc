@@ -54,7 +54,7 @@ void isolate(const SandboxConfig& config, Measures* measures) {
 }
 
 Status close_file_system(const SandboxConfig& config, Measures* measures) {
-  LandlockPaths paths{.read = config.folders, .write = {}, .use = {"/dev/null"}};
+  LandlockPaths paths{.read = config.folders, .write = {}, .use = {"/dev/null"}, .write_in = config.own_folder};
   paths.read.emplace_back(kTimeZone);
   const auto closed = enter_landlock(paths);
   if (!closed.ok()) return closed.status();
@@ -85,7 +85,7 @@ Result<Measures> enter_sandbox(const SandboxConfig& config) {
   if (config.mode != SandboxMode::kOff) {
     if (Status status = close_file_system(config, &measures); !status.ok()) return status;
   }
-  if (Status status = refuse_system_calls(); !status.ok()) return status;
+  if (Status status = limit_session_calls(); !status.ok()) return status;
   return measures;
 }
 

@@ -18,6 +18,7 @@ struct SandboxConfig {
   uid_t runner_uid = 0;                // of its runners
   std::vector<std::string> folders{};  // of sockets that it connects to
   std::string staging{};               // a folder that is there and none of them
+  int own_folder = -1;                 // an open folder that it writes in, wherever that lies; -1: none
 };
 
 // As root: own mount, network and IPC namespaces, a root with `folders` alone, another user, no capability, none ever

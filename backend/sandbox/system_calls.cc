@@ -104,9 +104,15 @@ class Compiler {
 
 }  // namespace
 
-Status refuse_system_calls(bool forgiving) {
-  Compiler filter(forgiving ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_KILL_PROCESS);
+Status limit_session_calls() {
+  Compiler filter(SECCOMP_RET_KILL_PROCESS);
   filter.add(kSession);
+  return filter.install();
+}
+
+Status limit_starting_calls() {
+  Compiler filter(SECCOMP_RET_ERRNO | EPERM);
+  filter.add(kStarting);
   return filter.install();
 }
 

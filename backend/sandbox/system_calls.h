@@ -5,9 +5,12 @@
 
 namespace bandsaw {
 
-// What a session never does ends it (`never` in its policy). With `forgiving` it fails with EPERM, for runners whose
-// driver library starts up. Holds for all threads, and for what they start.
-Status refuse_system_calls(bool forgiving = false);
+// Allows only the system calls that a session needs in its sandbox. For all threads, and for what it forks.
+Status limit_session_calls();
+
+// What neither sessions nor runners ever do fails with EPERM: for runners whose driver library starts up. Holds for all
+// threads, and for what they start.
+Status limit_starting_calls();
 
 // Allows only the system calls that a warm runner needs. For all threads; call once the device is there. `for_gpu`:
 // what NVIDIA's driver needs too. `mps_client`: it speaks with an MPS daemon over Unix sockets, anew for each context;

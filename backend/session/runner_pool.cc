@@ -173,6 +173,9 @@ RunnerProcess::Watcher RunnerPool::watcher() {
       return on_checkpoint_ ? on_checkpoint_(runner, message) : void();
     exchange_.request(runner, runner->served().owner, message, tail, std::move(fd));
   };
+  made.code = [this](const RunnerMessage& message, const ExchangeTail& tail, const UniqueFd& file) {
+    if (code_store_) code_store_->request(message, tail, file.get());
+  };
   return made;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/session/code_store.h"
 #include "backend/session/exchange_service.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_process.h"
@@ -54,6 +55,8 @@ class RunnerPool : public RunnerSource {
   ExchangeService& exchange() { return exchange_; }
   // Where they find shared segments. Not owned, outlives this; before start().
   void set_segments(SegmentService* segments) { segments_ = segments; }
+  // Where compiled code is kept. Not owned, outlives this; before start().
+  void set_code_store(CodeStore* code_store) { code_store_ = code_store; }
   // Called each time that a runner ends unused, once failing() says why.
   void on_failing(std::function<void()> failing) { on_failing_ = std::move(failing); }
 
@@ -104,6 +107,7 @@ class RunnerPool : public RunnerSource {
   bool held_ = false, warming_ = false;
   ExchangeService exchange_;
   SegmentService* segments_ = nullptr;
+  CodeStore* code_store_ = nullptr;
   std::optional<vgpu_device_info> device_info_;
   std::vector<Entry> runners_;
   std::deque<Waiter> waiters_;

@@ -186,6 +186,10 @@ bool RunnerProcess::handle_exchange(std::span<const std::byte> packet, std::vect
   if (packet.size() != sizeof message + sizeof tail || fds.size() > 1 || !ready()) return false;
   std::memcpy(&message, packet.data(), sizeof message);
   std::memcpy(&tail, packet.data() + sizeof message, sizeof tail);
+  if (is_about_code(message.type)) {
+    if (watcher_.code) watcher_.code(message, tail, fds.empty() ? UniqueFd() : std::move(fds[0]));
+    return true;
+  }
   const bool known = message.type == RunnerMessageType::kPublish || message.type == RunnerMessageType::kFetch ||
                      message.type == RunnerMessageType::kWithdraw || message.type == RunnerMessageType::kCheckpoint ||
                      is_about_segments(message.type);

@@ -40,6 +40,8 @@ class RunnerProcess : public Runner {
     std::function<void()> call_waits{};
     // kPublish, kFetch or kWithdraw has come
     std::function<void(RunnerProcess*, const RunnerMessage&, const ExchangeTail&, UniqueFd)> exchange;
+    // kKeepCode or kCodeUsed has come
+    std::function<void(const RunnerMessage&, const ExchangeTail&, UniqueFd)> code{};
   };
 
   static Result<std::unique_ptr<RunnerProcess>> start(event_base* base, const RunnerProgram& program, Watcher watcher);

@@ -64,7 +64,7 @@ Status SaveJob::write() {
   for (auto& [pid, pipe] : pipes_) {
     saved::PipeSource source(pipe.get(), &stop_);
     Status status = saved::write_one(out, saved::RunnerHead{.pid = pid});
-    if (status.ok()) status = saved::copy_pieces(&source, out, &bytes_);
+    if (status.ok()) status = saved::copy_pieces(&source, out, &bytes_, &room_);
     if (!status.ok()) return status;
   }
   return sink.value()->end();

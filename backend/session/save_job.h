@@ -24,6 +24,8 @@ class SaveJob {
 
   // Before start(): of kWrite, what the file says of itself.
   void set_head(const saved::Head& head) { head_ = head; }
+  // And how much the runners may give together: they may have been taken over, and the file's disk is the host's.
+  void set_memory(uint64_t bytes) { room_ = bytes + bytes / 8 + (1 << 20); }  // with what the pieces say of themselves
   // The runner's end of a pipe between it and the file.
   Result<UniqueFd> add_pipe(int pid);
   // `ended` is called on the loop's thread, once.
@@ -45,7 +47,7 @@ class SaveJob {
   std::atomic<bool> stop_{false};
   std::vector<std::pair<int, UniqueFd>> pipes_;
   saved::Head head_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0, room_ = 0;
   Status status_;
   UniqueFd ended_;
   std::function<void()> on_ended_;

@@ -160,6 +160,7 @@ void Saver::save() {
   session_.stay("it is being saved");
   auto job = std::make_unique<SaveJob>(SaveJob::Kind::kWrite, file_.get());
   job->set_head({.id = id_, .vgpu = session_.vgpu});
+  job->set_memory(session_.memory());
   tell_runners(kSavedWrite, job.get());
   run(std::move(job));
 }

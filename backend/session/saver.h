@@ -34,6 +34,7 @@ class Saver {
     std::function<std::vector<Runner*>()> runners;
     std::function<bool()> suspended;               // by the administrator
     std::function<void(const std::string&)> stay;  // why it cannot come back; empty: it can
+    std::function<uint64_t()> memory;              // bytes that its programs can have
     saved::Id vgpu{};
   };
   Saver(event_base* base, UniqueFd listener, Session session);

@@ -43,8 +43,9 @@ void raise_descriptor_limit() {
 // What a runner gets of the environment: our variables, those of the sanitizers and of NVIDIA's driver, and where that
 // driver is found (vgpud has seen to it that this is not our own libcuda.so.1).
 bool for_runners(std::string_view variable) {
-  for (const std::string_view own : {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "BANDSAW_SOFT_SMS=",
-                                     "BANDSAW_SLICES=", "BANDSAW_IDENTITY=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
+  for (const std::string_view own :
+       {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_CODE_KEPT=", "BANDSAW_DEVICE=", "BANDSAW_SOFT_SMS=",
+        "BANDSAW_SLICES=", "BANDSAW_IDENTITY=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
     if (variable.starts_with(own)) return false;
   }
   for (const std::string_view wanted :
@@ -131,6 +132,7 @@ Status Session::prepare() {
                                           [this](const nlohmann::json& request) { return answer(request); });
   open_xen();
   if (Status status = close_down(); !status.ok()) return status;
+  open_code_store();
 
   std::unique_ptr<SensorReader> sensors;
   if (is_cuda(sharing_config_)) {
@@ -142,6 +144,7 @@ Status Session::prepare() {
                                        RunnerProgram{.launcher = launcher_.get(), .environment = runner_environment_},
                                        config_.warm, config_.index);
   pool_->set_segments(segments_.get());
+  pool_->set_code_store(code_store_.get());
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
   make_process_checkpoints();
@@ -237,6 +240,7 @@ void Session::make_saver(UniqueFd listener) {
             suspension_->set_stay(why);
             control_->notify("sleep");
           },
+      .memory = [this] { return usage_page_.largest_share(); },
       .vgpu = identity_.uuid,
   };
   saver_ = std::make_unique<Saver>(base_.get(), std::move(listener), std::move(session));
@@ -322,16 +326,7 @@ Status Session::start_launcher() {
                           .mps = mps_folder(config_.run),
                           .gpu = is_cuda(sharing_config_),
                           .environment = runner_environment_};
-  if (!config_.state.empty()) {
-    // Without it, programs compile again what they compiled before.
-    const uid_t session = launcher.session_uid, runner = config_.sandbox.runner_uid;
-    const auto folder = open_state_folder(config_.state, session != 0 && runner != 0 ? runner : session, session);
-    if (folder.ok()) {
-      launcher.state = config_.state;
-    } else {
-      log::warn("no cache for compiled code: {}", folder.status().message());
-    }
-  }
+  if (!config_.state.empty()) open_state(&launcher);
   auto started = Launcher::start(launcher);
   if (!started.ok()) return started.status();
   launcher_ = std::move(started.value());
@@ -346,8 +341,29 @@ Status Session::start_launcher() {
   return {};
 }
 
+// Of a software device the session itself keeps what runners compile; NVIDIA's driver does so in the runner. Without a
+// folder, programs compile again what they compiled before.
+void Session::open_state(LauncherConfig* launcher) {
+  const uid_t session = launcher->session_uid, own = config_.sandbox.runner_uid;
+  const uid_t runner = session != 0 && own != 0 ? own : session;
+  auto folder = launcher->gpu ? open_state_folder(config_.state, runner, session)
+                              : open_state_folder(config_.state, session, runner, runner);
+  if (!folder.ok()) return log::warn("no cache for compiled code: {}", folder.status().message());
+  launcher->state = config_.state;
+  if (!launcher->gpu) state_folder_ = std::move(folder.value());
+}
+
+void Session::open_code_store() {
+  if (!state_folder_) return;
+  auto opened = CodeStore::open(state_folder_.get(), disk_bytes(usage_page_.limits()));
+  state_folder_.reset();
+  if (!opened.ok()) return log::warn("compiled code is not kept: {}", opened.status().message());
+  code_store_ = std::move(opened.value());
+}
+
 Status Session::close_down() {
   SandboxConfig sandbox = config_.sandbox;
+  sandbox.own_folder = state_folder_.get();
   sandbox.folders = {peer_folder(config_.run), mps_folder(config_.run)};
   sandbox.staging = vgpu_directory(config_.run, config_.name);
   auto entered = enter_sandbox(sandbox);
@@ -371,6 +387,7 @@ std::vector<std::string> Session::runner_environment() const {
   if (!config_.state.empty()) {
     environment.push_back("BANDSAW_STATE=" + config_.state);
     environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
+    if (!is_cuda(sharing_config_)) environment.emplace_back("BANDSAW_CODE_KEPT=1");  // by this session
     // What NVIDIA's driver compiles from a guest's PTX is kept for this virtual GPU alone.
     environment.push_back("CUDA_CACHE_PATH=" + config_.state + "/cache/cuda");
   }

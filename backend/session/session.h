@@ -14,6 +14,7 @@
 #include "backend/control/vgpu_identity.h"
 #include "backend/sandbox/session_sandbox.h"
 #include "backend/session/checkpointer_process.h"
+#include "backend/session/code_store.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
 #include "backend/session/peer_links.h"
@@ -66,6 +67,9 @@ class Session {
   Status admit(const Owner& owner, int socket) const;
   // While it is what it was started as: who starts runners, and in what.
   Status start_launcher();
+  // On disk, for the launcher's runners.
+  void open_state(LauncherConfig* launcher);
+  void open_code_store();
   // Then it gives up what it no longer needs.
   Status close_down();
   std::vector<std::string> runner_environment() const;
@@ -131,6 +135,8 @@ class Session {
   std::unique_ptr<Launcher> launcher_;
   Measures measures_;  // of this process
   std::vector<std::string> runner_environment_;
+  UniqueFd state_folder_;                  // that compiled code is kept in
+  std::unique_ptr<CodeStore> code_store_;  // null: its runners keep it themselves, or nobody does
   std::unique_ptr<SegmentMaker> segment_maker_;
   std::unique_ptr<SegmentHost> segment_host_;
   std::unique_ptr<SegmentService> segments_;

@@ -76,9 +76,16 @@ Status Session::set(const nlohmann::json& request) {
     if (!request["limits"].is_string()) return Status::error(EINVAL, "'limits' must be a text");
     if (Status status = read_limits(request["limits"].get<std::string>(), &limits); !status.ok()) return status;
   }
+  if (const auto disk = request.find("disk_mib"); disk != request.end()) {
+    if (!disk->is_number_unsigned() || disk->get<uint64_t>() > kLimitMax) {
+      return Status::error(EINVAL, "'disk_mib' must be a whole number up to {}", kLimitMax);
+    }
+    limits[static_cast<size_t>(Limited::kDiskMib)] = disk->get<uint32_t>();
+  }
   if (Status status = set_owners(request); !status.ok()) return status;
   if (Status status = expect_domain(request); !status.ok()) return status;
   usage_page_.set_limits(limits);
+  if (code_store_) code_store_->set_most(disk_bytes(limits));
   const uint64_t before = usage_page_.memory_share();
   const auto resident = request.find("resident");
   if (resident != request.end() && !resident->is_number_unsigned()) {
@@ -218,7 +225,8 @@ std::string Session::faulted() const {
 
 nlohmann::json Session::limits_state() const {
   auto state = nlohmann::json::object();
-  const auto held = usage_page_.held();
+  auto held = usage_page_.held();
+  if (code_store_) held[static_cast<size_t>(Limited::kDiskMib)] = (code_store_->held() + (1 << 20) - 1) >> 20;
   for (size_t i = 0; i < kLimitedCount; ++i) {
     state[kLimitedNames[i]] = {{"held", held[i]}, {"most", usage_page_.limits()[i]}};
   }

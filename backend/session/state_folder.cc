@@ -9,7 +9,7 @@
 namespace bandsaw {
 namespace {
 
-constexpr mode_t kOwnerOnly = 0700;
+constexpr mode_t kOwnerOnly = 0700, kReadByGroup = 02750;
 
 // The folder `name` in `parent`, made if need be; never through a link.
 Result<UniqueFd> open_own(int parent, const std::string& name) {
@@ -23,7 +23,7 @@ Result<UniqueFd> open_own(int parent, const std::string& name) {
 
 }  // namespace
 
-Result<UniqueFd> open_state_folder(const std::string& path, uid_t uid, uid_t before) {
+Result<UniqueFd> open_state_folder(const std::string& path, uid_t uid, uid_t before, gid_t readers) {
   const std::filesystem::path whole(path);
   std::error_code error;
   std::filesystem::create_directories(whole.parent_path(), error);
@@ -37,15 +37,16 @@ Result<UniqueFd> open_state_folder(const std::string& path, uid_t uid, uid_t bef
   if (before != 0 && before != uid && found.st_uid == before && ::geteuid() == 0) {
     std::filesystem::remove_all(whole, error);
     if (error) return Status::error(error.value(), "cannot remove {}: {}", path, error.message());
-    return open_state_folder(path, uid);
+    return open_state_folder(path, uid, 0, readers);
   }
   if (found.st_uid != ::geteuid() && found.st_uid != uid) {
     return Status::error(EACCES, "{} belongs to user {}; remove it, and it is made anew", path, found.st_uid);
   }
-  if (uid != 0 && ::geteuid() == 0 && ::fchown(folder.value().get(), uid, uid) < 0) {
+  if (uid != 0 && ::geteuid() == 0 && ::fchown(folder.value().get(), uid, readers != 0 ? readers : uid) < 0) {
     return Status::system("cannot give {} to user {}", path, uid);
   }
-  if (::fchmod(folder.value().get(), kOwnerOnly) < 0) return Status::system("cannot close {} to others", path);
+  const mode_t mode = uid != 0 && readers != 0 ? kReadByGroup : kOwnerOnly;
+  if (::fchmod(folder.value().get(), mode) < 0) return Status::system("cannot close {} to others", path);
   return folder;
 }
 

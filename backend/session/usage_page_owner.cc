@@ -269,6 +269,7 @@ Usage UsagePageOwner::total() const {
 
 void UsagePageOwner::set_memory_share(uint64_t bytes, uint64_t resident) {
   share_ = std::min<uint64_t>(bytes, INT64_MAX);
+  largest_share_ = std::max(largest_share_, share_);
   resident_ = std::min(resident, share_);
   const uint64_t beyond = share_ - resident_;
   limits_page_->memory_share = static_cast<int64_t>(share_);

@@ -84,6 +84,8 @@ class UsagePageOwner {
   void set_memory_share(uint64_t bytes, uint64_t resident = UINT64_MAX);
   uint64_t resident() const { return resident_; }
   uint64_t memory_share() const { return share_; }
+  // What it was at most: programs keep what they have when it becomes smaller.
+  uint64_t largest_share() const { return largest_share_; }
   void set_limits(const Limits& limits);
   const Limits& limits() const { return limits_; }
   // How much is held of each; of objects as the runners say.
@@ -102,8 +104,8 @@ class UsagePageOwner {
   LimitsPage* limits_page_;
   std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;
-  uint64_t share_ = 0, resident_ = 0;  // bytes
-  int64_t charged_ = 0;                // bytes that belong to no runner
+  uint64_t share_ = 0, largest_share_ = 0, resident_ = 0;  // bytes
+  int64_t charged_ = 0;                                    // bytes that belong to no runner
   Limits limits_{};
   Usage past_;
   std::function<void()> use_begins_;

@@ -218,9 +218,12 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("control.admin_group", &config->admin_group,
               "who may change, beside root and vgpud's own user; the log has a line for each change");
   for (size_t i = 0; i < kLimitedCount; ++i) {
-    reader.number(
-        fmt::format("limits.{}", kLimitedNames[i]), kLimitMax, &config->limits[i],
-        fmt::format("{} that a virtual GPU's programs hold together, if it has no limit of its own", kLimitedNames[i]));
+    reader.number(fmt::format("limits.{}", kLimitedNames[i]), kLimitMax, &config->limits[i],
+                  i == static_cast<size_t>(Limited::kDiskMib)
+                      ? "MiB of compiled code that a virtual GPU of a software device keeps on disk, if it has no "
+                        "limit of its own"
+                      : fmt::format("{} that a virtual GPU's programs hold together, if it has no limit of its own",
+                                    kLimitedNames[i]));
   }
   read_scheduler(&reader, config);
   read_planning(&reader, config);

@@ -22,13 +22,16 @@ Status read_head(Source* source, Head* head) {
   return Status::error(EPROTO, "it is damaged: it says that it has {} programs", head->runners);
 }
 
-Status copy_pieces(Source* source, Sink* sink, uint64_t* bytes) {
+Status copy_pieces(Source* source, Sink* sink, uint64_t* bytes, uint64_t* room) {
   std::vector<std::byte> buffer(kAtOnce);
   for (;;) {
     Piece piece;
     if (Status status = read_one(source, &piece); !status.ok()) return status;
     if (!makes_sense(piece))
       return Status::error(EPROTO, "it is damaged: {} bytes at {:#x}", piece.bytes, piece.address);
+    const uint64_t takes = sizeof piece + piece.bytes;
+    if (room && takes > *room) return Status::error(EDQUOT, "there is more of it than the virtual GPU has memory");
+    if (room) *room -= takes;
     if (sink) {
       if (Status status = write_one(sink, piece); !status.ok()) return status;
     }

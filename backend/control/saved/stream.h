@@ -59,7 +59,8 @@ Status write_one(Sink* sink, const T& one) {
 // EPROTO: it is none that we write.
 Status read_head(Source* source, Head* head);
 // One runner's pieces, the last one included, from `source` to `sink` (null: nowhere). Adds to `*bytes` what memory
-// there was. EPROTO: they make no sense.
-Status copy_pieces(Source* source, Sink* sink, uint64_t* bytes);
+// there was. EPROTO: they make no sense. `room`: bytes, those of pieces' heads among them, that may still come; null:
+// any. EDQUOT: more would.
+Status copy_pieces(Source* source, Sink* sink, uint64_t* bytes, uint64_t* room = nullptr);
 
 }  // namespace bandsaw::saved

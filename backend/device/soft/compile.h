@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/device/code_keeper.h"
 #include "backend/device/soft/warp.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 
@@ -84,7 +85,8 @@ class Program {
 
 struct CompileOptions {
   uint64_t window_base = 0;
-  std::string cache_directory;  // object code by content hash; empty: none
+  std::string cache_directory;   // object code by content hash; empty: none
+  CodeKeeper* keeper = nullptr;  // who writes there; null: the compiler itself
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.

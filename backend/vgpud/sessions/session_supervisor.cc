@@ -298,7 +298,9 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["resident"] = reserved_memory(spec_);
   request["suspension"] = spec_.suspended ? "suspend" : pausing_ ? "pause" : "run";
   request["idle_suspend_s"] = spec_.idle_suspend_s.value_or(config_.idle_suspend_s);
-  request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
+  const Limits limits = effective_limits(config_.limits, spec_.limits);
+  request["limits"] = to_text(limits, kLimitedBefore);
+  request["disk_mib"] = limits[static_cast<size_t>(Limited::kDiskMib)];
   request["owner"] = to_text(owner_of(spec_));
   request["domain"] = spec_.domain;
   request["vm_owner"] = to_text(vm_owner_of(spec_, config_));

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -184,6 +185,16 @@ TEST(SavedPieces, OnesThatMakeNoSenseAreRefused) {
   Bytes unended = Bytes::of();
   EXPECT_EQ(copy_pieces(&unended, nullptr, &bytes).code(), EPIPE);
   EXPECT_EQ(bytes, 0u);
+}
+
+TEST(SavedPieces, NoMoreComesThanThereIsRoomFor) {
+  uint64_t bytes = 0, room = 2 * sizeof(Piece) + kPage;
+  Bytes fits = Bytes::of(Piece{kPage, kPage}, std::array<std::byte, kPage>{}, Piece{});
+  EXPECT_TRUE(copy_pieces(&fits, nullptr, &bytes, &room).ok());
+  EXPECT_EQ(room, 0u);
+  Bytes more = Bytes::of(Piece{kPage, kPage}, std::array<std::byte, kPage>{}, Piece{});
+  EXPECT_EQ(copy_pieces(&more, nullptr, &bytes, &room).code(), EDQUOT);
+  EXPECT_EQ(bytes, kPage);
 }
 
 TEST(SavedPieces, AHeadThatMakesNoSenseIsRefused) {

@@ -116,6 +116,18 @@ TEST_F(LauncherTest, ARunnerHasItsRootAndItsUser) {
   EXPECT_EQ(status_, 0);
 }
 
+// Whoever owns it: what a software device's runners compile, their session writes.
+TEST_F(LauncherTest, OnlyNvidiasDriverMayFillTheFolderOnDisk) {
+  for (const bool gpu : {false, true}) {
+    ::chmod((folder_ / "state").c_str(), 0777);
+    if (!start(gpu)) GTEST_SKIP() << lacks_;
+    const auto words = report("make:" + (folder_ / "state/x").string());
+    ASSERT_EQ(words.size(), 3u);
+    EXPECT_EQ(words.back(), gpu ? "yes" : "closed");
+    EXPECT_EQ(fs::exists(folder_ / "state/x"), gpu);
+  }
+}
+
 TEST_F(LauncherTest, OnAGpuItSeesTheMachineButNoMpsDaemon) {
   if (!start(true)) GTEST_SKIP() << lacks_;
   const auto words =

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -42,7 +43,7 @@ class PagedRunner final : public FakeRunner {
     }
     FakeRunner::send(message, tail, fds, std::move(done));
   }
-  bool breaks_off = false;
+  bool breaks_off = false, endless = false;
   std::vector<std::byte> page;
 
  private:
@@ -53,6 +54,7 @@ class PagedRunner final : public FakeRunner {
   void write_page(int pipe) {
     const saved::Piece piece{0x1000u * static_cast<uint64_t>(process), saved::kPage}, last{};
     if (!put(pipe, std::as_bytes(std::span(&piece, 1))) || breaks_off || !put(pipe, page)) return;
+    while (endless && put(pipe, std::as_bytes(std::span(&piece, 1))) && put(pipe, page)) continue;
     put(pipe, std::as_bytes(std::span(&last, 1)));
   }
   void read_page(int pipe) {
@@ -78,6 +80,7 @@ class SaverTest : public ::testing::Test {
                                      Saver::Session{.runners = [this] { return living_; },
                                                     .suspended = [this] { return suspended_; },
                                                     .stay = [this](const std::string& why) { stay_ = why; },
+                                                    .memory = [this] { return memory_; },
                                                     .vgpu = {7}});
     living_ = {&first_, &second_};
   }
@@ -136,6 +139,7 @@ class SaverTest : public ::testing::Test {
   PagedRunner first_{11}, second_{22};
   std::vector<Runner*> living_;
   bool suspended_ = true;
+  uint64_t memory_ = 1 << 20;
   std::string stay_;
   std::unique_ptr<Saver> saver_;
 };
@@ -170,6 +174,19 @@ TEST_F(SaverTest, UntilTheFileIsKeptNothingIsLetGo) {
   EXPECT_EQ(saver_->saved(), "");
   EXPECT_EQ(stay_, "");
   EXPECT_TRUE(saver_->expect(Saver::What::kSave, "b", ::geteuid()).ok()) << "and the next one may come";
+}
+
+TEST_F(SaverTest, ARunnerThatGivesMoreThanThereIsFillsNoDisk) {
+  second_.endless = true;
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  const auto answer = heard(bring("a", file.get()));
+  EXPECT_EQ(answer["ok"], false);
+  EXPECT_NE(answer["error"].get<std::string>().find("than the virtual GPU has memory"), std::string::npos) << answer;
+  struct stat found{};
+  ASSERT_EQ(::fstat(file.get(), &found), 0);
+  EXPECT_LT(found.st_size, 4 << 20);
+  EXPECT_EQ(stay_, "") << "nothing was lost, and it goes on";
 }
 
 TEST_F(SaverTest, WhoHasNoTokenIsNobody) {

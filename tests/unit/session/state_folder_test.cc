@@ -43,6 +43,18 @@ TEST_F(StateFolder, IsTheTenantsAndClosedToOthers) {
   }
 }
 
+TEST_F(StateFolder, ItsReadersReadAndWriteNothing) {
+  const fs::path path = root_ / "web0";
+  ASSERT_TRUE(open_state_folder(path, kTenant).ok());
+  // As a user of before had it: it is made anew.
+  ASSERT_TRUE(open_state_folder(path, kTenant + 1, kTenant, kTenant).ok());
+  struct stat found{};
+  ASSERT_EQ(::lstat(path.c_str(), &found), 0);
+  EXPECT_EQ(found.st_uid, kTenant + 1);
+  EXPECT_EQ(found.st_gid, kTenant);
+  EXPECT_EQ(found.st_mode & 07777, 02750u);
+}
+
 TEST_F(StateFolder, ALinkInsideIsNotFollowed) {
   const fs::path path = root_ / "web0";
   ASSERT_TRUE(open_state_folder(path, kTenant).ok());

@@ -11,10 +11,8 @@ from lab.paths import BUILD
 
 HOSTILE = BUILD / "tests/unit/vgpud/hostile_runner"
 ABSTRACT = "bandsaw-hostile-test"
-# What succeeds also in a sandbox: its own folder is there to be written.
-ALLOWED = {"own-folder"}
 # What did, before runners had a root and a user of their own; on this machine's kernel and as root.
-WERE_OPEN = {"passwd", "shell", "peers", "see-processes", "see-numbers", "signal-session"}
+WERE_OPEN = {"own-folder", "passwd", "shell", "peers", "see-processes", "see-numbers", "signal-session"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives runners a user of their own")
@@ -53,7 +51,7 @@ class TestInItsSandbox(TestHostileRunner):
 
     def test_it_reaches_nothing(self):
         got = self.attempts()
-        assert {name for name, code in got.items() if code == 0} == ALLOWED, got
+        assert not {name for name, code in got.items() if code == 0}, got
         assert got["passwd"] in (errno.ENOENT, errno.EACCES)
         runners = self.show("web0")["session"]["sandbox"]["runners"].split()
         assert {"root", "pid", "net", "ipc", "users"} <= set(runners)
@@ -70,4 +68,4 @@ class TestWithoutOne(TestHostileRunner):
 
     def test_the_attempts_can_succeed(self):
         got = self.attempts()
-        assert {name for name, code in got.items() if code == 0} >= ALLOWED | WERE_OPEN, got
+        assert {name for name, code in got.items() if code == 0} >= WERE_OPEN, got

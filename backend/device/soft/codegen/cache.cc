@@ -4,6 +4,7 @@
 #include <link.h>
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Support/SHA256.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,9 +48,21 @@ bool read_all(int fd, void* data, size_t bytes) {
   return true;
 }
 
-// A file of this user's that nobody else may write, under one name.
-bool nobody_elses(const struct stat& st) {
-  return S_ISREG(st.st_mode) && st.st_uid == ::geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && st.st_nlink == 1;
+// A file of `owner`'s that nobody else may write, under one name.
+bool nobody_elses(const struct stat& st, uid_t owner) {
+  return S_ISREG(st.st_mode) && st.st_uid == owner && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && st.st_nlink == 1;
+}
+
+uid_t owner_of(const std::string& directory) {
+  struct stat st;
+  return ::stat(directory.c_str(), &st) == 0 ? st.st_uid : ::geteuid();
+}
+
+// What a file of the cache has.
+bool write_object(int fd, const std::vector<char>& object) {
+  const auto hash = hash_of(object);
+  return write_all(fd, kMagic, sizeof kMagic) && write_all(fd, hash.data(), hash.size()) &&
+         write_all(fd, object.data(), object.size());
 }
 
 struct CacheFile {
@@ -129,7 +142,7 @@ std::string content_key(const std::vector<std::string_view>& parts) {
   return llvm::toHex(hash.final(), true);
 }
 
-std::vector<char> cache_read(const std::string& directory, const std::string& key) {
+std::vector<char> cache_read(const std::string& directory, const std::string& key, CodeKeeper* keeper) {
   std::string path = directory + "/" + key + ".o";
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) return {};
@@ -137,7 +150,8 @@ std::vector<char> cache_read(const std::string& directory, const std::string& ke
   char magic[sizeof kMagic];
   std::array<uint8_t, kHashBytes> expected;
   std::vector<char> object;
-  bool good = ::fstat(fd.get(), &st) == 0 && nobody_elses(st) && st.st_size > off_t(sizeof magic + kHashBytes) &&
+  const uid_t owner = keeper ? owner_of(directory) : ::geteuid();
+  bool good = ::fstat(fd.get(), &st) == 0 && nobody_elses(st, owner) && st.st_size > off_t(sizeof magic + kHashBytes) &&
               st.st_size < kLargestObject && read_all(fd.get(), magic, sizeof magic) &&
               !std::memcmp(magic, kMagic, sizeof magic) && read_all(fd.get(), expected.data(), expected.size());
   if (good) {
@@ -145,10 +159,13 @@ std::vector<char> cache_read(const std::string& directory, const std::string& ke
     good = read_all(fd.get(), object.data(), object.size()) && hash_of(object) == expected;
   }
   if (good) {
-    ::futimens(fd.get(), nullptr);  // what is used stays longest
+    if (keeper)
+      keeper->used(key);
+    else
+      ::futimens(fd.get(), nullptr);  // what is used stays longest
     return object;
   }
-  ::unlink(path.c_str());
+  if (!keeper) ::unlink(path.c_str());
   return {};
 }
 
@@ -165,10 +182,14 @@ void cache_write(const std::string& directory, const std::string& key, const std
   const std::string temporary = path + "." + llvm::utohexstr(chance);
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.get() < 0) return;
-  auto hash = hash_of(object);
-  bool good = write_all(fd.get(), kMagic, sizeof kMagic) && write_all(fd.get(), hash.data(), hash.size()) &&
-              write_all(fd.get(), object.data(), object.size());
-  if (!good || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+  if (!write_object(fd.get(), object) || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+}
+
+void cache_hand_over(CodeKeeper* keeper, const std::string& key, const std::vector<char>& object) {
+  const UniqueFd file(::memfd_create("bandsaw-code", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+  if (!file || !write_object(file.get(), object) || ::fcntl(file.get(), F_ADD_SEALS, kSeals) < 0) return;
+  keeper->keep(key, file.get(), sizeof kMagic + kHashBytes + object.size());
 }
 
 }  // namespace bandsaw::soft

@@ -217,10 +217,16 @@ class CompiledProgram final : public Program {
     Target target(options_.cpu, options_.passes);
     const std::string key = cache_key(target, definition);
     if (!key.empty()) {
-      if (std::vector<char> kept = cache_read(options_.cache_directory, key); !kept.empty()) return kept;
+      if (std::vector<char> kept = cache_read(options_.cache_directory, key, options_.keeper); !kept.empty())
+        return kept;
     }
     std::vector<char> object = Unit(source(), definition).generate(&target);
-    if (!key.empty()) cache_write(options_.cache_directory, key, object);
+    if (key.empty()) return object;
+    if (options_.keeper) {
+      cache_hand_over(options_.keeper, key, object);
+    } else {
+      cache_write(options_.cache_directory, key, object);
+    }
     return object;
   }
 
