@@ -136,7 +136,9 @@ class Play {
     EngineShares shares;
     shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
     check(core_.add(name, shares, now_).ok());
-    core_.set_sharing(name, input_.byte() % 2 ? Sharing::kMps : Sharing::kTimeSliced);
+    const Sharing sharing = input_.byte() % 2 ? Sharing::kMps : Sharing::kTimeSliced;
+    by_the_model_ = by_the_model_ || (grant_page == &good_ && sharing == Sharing::kMps);
+    core_.set_sharing(name, sharing);
     core_.attach(name, grant_page, now_);
   }
   // What an administrator does meanwhile.
@@ -235,7 +237,8 @@ class Play {
   Input& input_;
   Time now_ = kSecond, next_ = kSecond, good_since_ = 0, good_for_ = 0;
   bool asks_ = false;
-  bool by_the_model_ = false;  // hardware's time slices may have held the shares: what it had is estimated
+  // Hardware's time slices may have held the shares, or those of MPS by progress: what it had is estimated.
+  bool by_the_model_ = false;
   GrantPage good_{}, bad_[std::size(kBad)]{};
   ArbiterCore core_;
 };
