@@ -1,5 +1,5 @@
-"""Guarded virtual GPUs whose programs are suspended, saved, moved, swapped or asleep: they count through it, and the guard
-holds after it."""
+"""Guarded virtual GPUs whose programs are suspended, saved, moved, swapped or asleep: they count through it, and the
+guard holds after it."""
 import pytest
 
 from lab.daemon import Daemon
