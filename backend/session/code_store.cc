@@ -85,7 +85,6 @@ void CodeStore::request(const RunnerMessage& message, const ExchangeTail& tail, 
 }
 
 Status CodeStore::keep(const std::string& key, int file, uint64_t bytes) {
-  if (kept_.contains(key)) return {};  // two have compiled the same
   const int seals = file < 0 ? -1 : ::fcntl(file, F_GET_SEALS);
   struct stat about{};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(file, &about) < 0 || bytes == 0 ||
@@ -100,6 +99,7 @@ Status CodeStore::keep(const std::string& key, int file, uint64_t bytes) {
                          "programs compile it each time",
                          most_ >> 20);
   }
+  if (kept_.contains(key)) remove(key);  // two have compiled the same, or what was kept cannot be read
   make_room(most_ - takes);
   const std::string name = key + std::string(kEnd);
   Status status = write(name, file, bytes);

@@ -15,7 +15,7 @@ namespace bandsaw {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uint64_t kBytes = 40'000, kOnDisk = 40'960;
+constexpr uint64_t kFileBytes = 40'000, kOnDisk = 40'960;
 constexpr int kSealed = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 
 class CodeStoreTest : public testing::Test {
@@ -51,7 +51,7 @@ class CodeStoreTest : public testing::Test {
     EXPECT_EQ(::fcntl(file.get(), F_ADD_SEALS, seals), 0);
     return file;
   }
-  void keep(int number) { ask(RunnerMessageType::kKeepCode, key(number), kBytes, sealed(kBytes).get()); }
+  void keep(int number) { ask(RunnerMessageType::kKeepCode, key(number), kFileBytes, sealed(kFileBytes).get()); }
   bool has(int number) const { return fs::exists(root_ / "cache" / (key(number) + ".o")); }
   uint64_t on_disk() const {
     uint64_t total = 0;
@@ -75,7 +75,7 @@ TEST_F(CodeStoreTest, WhatIsKeptIsThereForReadersAlone) {
   struct stat found{};
   ASSERT_EQ(::stat((root_ / "cache" / (key(0) + ".o")).c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0440u);
-  EXPECT_EQ(static_cast<uint64_t>(found.st_size), kBytes);
+  EXPECT_EQ(static_cast<uint64_t>(found.st_size), kFileBytes);
 }
 
 TEST_F(CodeStoreTest, ThousandsFillNoMoreThanTheLimit) {
@@ -91,6 +91,14 @@ TEST_F(CodeStoreTest, WhatIsUsedStaysLongest) {
   keep(10);
   EXPECT_TRUE(has(0));
   EXPECT_FALSE(has(1));
+}
+
+TEST_F(CodeStoreTest, WhatIsCompiledAgainTakesTheOldOnesPlace) {
+  keep(0);
+  std::ofstream(root_ / "cache" / (key(0) + ".o"), std::ios::trunc) << "damaged";
+  keep(0);
+  EXPECT_EQ(fs::file_size(root_ / "cache" / (key(0) + ".o")), kFileBytes);
+  EXPECT_EQ(store_->held(), kOnDisk);
 }
 
 TEST_F(CodeStoreTest, ASmallerLimitHoldsAtOnce) {
@@ -118,16 +126,16 @@ TEST_F(CodeStoreTest, TheNextSessionFindsItAgainAndNothingElse) {
 }
 
 TEST_F(CodeStoreTest, NonsenseIsRefused) {
-  const UniqueFd good = sealed(kBytes), open_to_change = sealed(kBytes, 'x', F_SEAL_SEAL);
+  const UniqueFd good = sealed(kFileBytes), open_to_change = sealed(kFileBytes, 'x', F_SEAL_SEAL);
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  ask(RunnerMessageType::kKeepCode, "../../../../etc/cron.d/x", kBytes, good.get());
-  ask(RunnerMessageType::kKeepCode, std::string(63, '0') + "/", kBytes, good.get());
-  ask(RunnerMessageType::kKeepCode, key(0), kBytes + 1, good.get());
+  ask(RunnerMessageType::kKeepCode, "../../../../etc/cron.d/x", kFileBytes, good.get());
+  ask(RunnerMessageType::kKeepCode, std::string(63, '0') + "/", kFileBytes, good.get());
+  ask(RunnerMessageType::kKeepCode, key(0), kFileBytes + 1, good.get());
   ask(RunnerMessageType::kKeepCode, key(0), 0, good.get());
   ask(RunnerMessageType::kKeepCode, key(0), UINT64_MAX, good.get());
-  ask(RunnerMessageType::kKeepCode, key(0), kBytes, open_to_change.get());
-  ask(RunnerMessageType::kKeepCode, key(0), kBytes, null.get());
-  ask(RunnerMessageType::kKeepCode, key(0), kBytes, -1);
+  ask(RunnerMessageType::kKeepCode, key(0), kFileBytes, open_to_change.get());
+  ask(RunnerMessageType::kKeepCode, key(0), kFileBytes, null.get());
+  ask(RunnerMessageType::kKeepCode, key(0), kFileBytes, -1);
   ask(RunnerMessageType::kCodeUsed, key(5));
   EXPECT_EQ(on_disk(), 0u);
   EXPECT_EQ(store_->held(), 0u);
