@@ -7,7 +7,8 @@
 //                                       memfd, doorbell eventfd. Direct mode adds the arena memfd as RAM 0.
 //                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
 //                       kRamDrop        id; no ring or region uses it any more
-//                       kAddRing        id, value = va, flags; + RunnerSegment[count]
+//                       kAddRing        id, value = va, flags; + RunnerSegment[count]. offset: kRingGoesOn: another
+//                                       runner has used it, and kSavedMake follows
 //                       kAddRegion      id, value = va, flags (VGPU_REGION_*); + RunnerSegment[count]
 //                       kDropRing, kDropRegion   id; answered when nothing touches the pages any more
 //                       kFail           value = a CUresult: all calls of the guest process return it from now on
@@ -17,7 +18,10 @@
 //                       kMoveMemory     flags: kToDevice, or 0: to host memory. Only at a standstill
 //                       kSaveMemory     what has left the device: flags: kSavedWrite to the pipe, kSavedForget: lets
 //                                       go of it, kSavedRead from the pipe; fd but for kSavedForget. What goes through
-//                                       the pipe are saved::Pieces. EPROTO: these are not its own
+//                                       the pipe are saved::Pieces, after a saved::StateHead and what it announces
+//                                       in kSavedWrite. EPROTO: these are not its own. kSavedMake: all of that comes,
+//                                       and this runner becomes what the other one was: before any of its rings and
+//                                       regions had work, at a standstill
 //                       kGoOn           records go on
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
@@ -112,9 +116,10 @@ constexpr bool is_about_code(RunnerMessageType type) {
 
 // Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.
 inline constexpr uint32_t kFetchLent = 1;
-inline constexpr uint32_t kToDevice = 1;                                      // of kMoveMemory
-inline constexpr uint32_t kIfIdle = 1;                                        // of kStandstill
-inline constexpr uint32_t kSavedWrite = 1, kSavedForget = 2, kSavedRead = 3;  // of kSaveMemory
+inline constexpr uint32_t kToDevice = 1;                                                      // of kMoveMemory
+inline constexpr uint32_t kIfIdle = 1;                                                        // of kStandstill
+inline constexpr uint32_t kSavedWrite = 1, kSavedForget = 2, kSavedRead = 3, kSavedMake = 4;  // of kSaveMemory
+inline constexpr uint64_t kRingGoesOn = 1;                                                    // of kAddRing
 
 struct RunnerMessage {
   RunnerMessageType type{};

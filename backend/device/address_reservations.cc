@@ -127,6 +127,11 @@ CUresult AddressReservations::set_access(uint64_t address, uint64_t bytes, uint3
   return CUDA_SUCCESS;
 }
 
+bool AddressReservations::any() {
+  std::lock_guard lock(mutex_);
+  return !reservations_.empty();
+}
+
 bool AddressReservations::covers(uint64_t address, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   const Reservation* const in = holder(address, bytes);

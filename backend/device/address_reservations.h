@@ -30,6 +30,7 @@ class AddressReservations {
   // CUDA_ERROR_NOT_PERMITTED: writing to memory that is read-only.
   CUresult set_access(uint64_t address, uint64_t bytes, uint32_t access);
   CUresult get_access(uint64_t address, uint32_t* access);
+  bool any();
   // Whether there is memory behind all of [address, address + bytes).
   bool covers(uint64_t address, uint64_t bytes);
 

@@ -51,6 +51,7 @@ struct ManagedVariable {
   uint64_t bytes = 0;
 };
 
+class GivesAgain;
 class Object {
  public:
   virtual ~Object() = default;
@@ -287,6 +288,8 @@ class Device {
   // Where it lies meanwhile, in this process: valid until it returns. Whoever asks may read it, let its pages go
   // (MADV_DONTNEED), and write it again before it returns. Nothing: it cannot be reached there.
   virtual std::optional<std::vector<AwayMemory>> memory_away() { return std::nullopt; }
+  // Null: this device cannot give the same addresses again.
+  virtual GivesAgain* gives_again() { return nullptr; }
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
   virtual void managed_remove(uint64_t address, Done done) = 0;
   // Told when all work of all contexts that was queued before has ended; what is only captured does not count.

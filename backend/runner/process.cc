@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "backend/device/errors.h"
-#include "backend/runner/saved_memory.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -68,6 +67,10 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
                                               &process->order_, slicing, clock);
   if (slicing.mps) process->shared_sms_ = process->slicer_->sms();
   process->objects_ = std::make_unique<Objects>(process->device_.get());
+  if (process->device_->gives_again()) {
+    process->journal_ =
+        std::make_unique<Journal>([made = process.get()](uint64_t number) { return made->lives(number); });
+  }
   process->segments_ = std::make_unique<GraphSegments>(process->device_.get());
   process->handlers_ = std::make_unique<Handlers>(
       World{*process->device_, *process->objects_, *process->memory_, process->usage_page_, process->output_,
@@ -93,6 +96,7 @@ Process::~Process() {
 Status Process::use_part(uint32_t part) {
   if (part >= VGPU_WINDOW_PARTS)
     return Status::error(EINVAL, "the window has {} parts, no {}", VGPU_WINDOW_PARTS, part);
+  part_ = part;
   if (part == 0) return {};
   objects_->table().set_part(part);
   return device_->use_part(part);
@@ -121,7 +125,7 @@ CUresult Process::guard_error() {
 }
 
 Result<CommandRingRef> Process::add_ring(uint32_t id, uint64_t va, uint32_t flags,
-                                         std::span<const RunnerSegment> segments) {
+                                         std::span<const RunnerSegment> segments, bool goes_on) {
   auto mapped = memory_->map(va, flags & ~VGPU_REGION_DEVICE_VISIBLE, segments);
   if (!mapped.ok()) return mapped.status();
   RegionRef& memory = mapped.value();
@@ -132,7 +136,7 @@ Result<CommandRingRef> Process::add_ring(uint32_t id, uint64_t va, uint32_t flag
   std::lock_guard lock(rings_mutex_);
   if (rings_.size() >= VGPU_RINGS_MAX) return Status::error(ENOSPC, "more than {} rings", VGPU_RINGS_MAX);
   if (rings_.count(id) != 0) return Status::error(EEXIST, "ring {} is there already", id);
-  auto ring = std::make_shared<CommandRing>(id, std::move(memory), waker_.get(), &output_.pending());
+  auto ring = std::make_shared<CommandRing>(id, std::move(memory), waker_.get(), &output_.pending(), goes_on);
   rings_.emplace(id, ring);
   if (const CUresult sticky = sticky_.load(); sticky != CUDA_SUCCESS) ring->set_sticky(sticky);
   return ring;
@@ -150,12 +154,6 @@ int Process::move_memory(bool to_device) {
     default:
       return EIO;
   }
-}
-
-int Process::save_memory(uint32_t what, int pipe) {
-  if (!standstill_.at_rest()) return EBUSY;
-  const auto away = device_->memory_away();
-  return away ? save_away_memory(*away, what, pipe) : ENOTSUP;
 }
 
 void Process::forget_ring(uint32_t id) {
@@ -176,7 +174,7 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
     return;
   }
   const bool sync = checked.info->mode == wire::Mode::kSync;
-  if (sync && !ring->begin_sync(checked.info->synchronises)) {
+  if (sync && !ring->begin_sync(record.header, checked.info->synchronises)) {
     protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked.info->name));
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
@@ -272,7 +270,7 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     return false;
   }
   if (!record.info->engine || node) return true;
-  if (!poisoned() && handlers_->awaits_compiler(record)) {
+  if (!poisoned() && awaits_compiler(record)) {
     at_compiler_ = true;
     return false;
   }
@@ -379,7 +377,15 @@ CUresult Process::run(const CommandRingRef& ring, const wire::CheckedRecord& rec
   wire::CallContext call;
   call.ring = ring->id();
   call.sink = ring;
-  const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
+  Given given;
+  const bool noted = journal_ && is_noted(record.opcode);
+  const uint64_t place = noted ? journal_->place() : 0;
+  wire::Dispatched outcome;
+  {
+    const Given::Scope scope(noted ? &given : nullptr);
+    outcome = wire::dispatch(record, call, *objects_, *handlers_);
+  }
+  if (noted && outcome.result == CUDA_SUCCESS) journal_->add(place, record, given);
   if (outcome.result == CUDA_SUCCESS) return CUDA_SUCCESS;
   log::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
   if (record.info->mode == wire::Mode::kSync) return outcome.result;

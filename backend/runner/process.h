@@ -17,12 +17,16 @@
 #include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/guard/kernel_guard.h"
 #include "backend/runner/handlers/handlers.h"
+#include "backend/runner/saved/process_state.h"
 #include "backend/runner/slicing/slicer.h"
 #include "backend/runner/standstill.h"
 #include "backend/runner/swap/swapper.h"
 #include "backend/runner/wire/waiting_records.h"
 
 namespace bandsaw::runner {
+
+// A record that was taken out of a ring and not executed, in another runner.
+using AgainRecord = std::pair<CommandRingRef, Record>;
 
 class Process final : public DeviceHost {
  public:
@@ -54,13 +58,22 @@ class Process final : public DeviceHost {
   Standstill& standstill() { return standstill_; }
   // All of its device memory goes to host memory, or back to where it was. Only at_rest(). An errno.
   int move_memory(bool to_device);
-  // What has left the device goes to a pipe, is let go of, or comes from a pipe (kSaveMemory). Only at_rest(). An
-  // errno.
-  int save_memory(uint32_t what, int pipe);
+  // What has left the device; nothing: it cannot be reached. Only at_rest().
+  std::optional<std::vector<AwayMemory>> memory_away() { return device_->memory_away(); }
+  // Only at_rest(), as the next two: all that another runner must know to become what this one is, but for memory and
+  // the place in the order of records. Returns what cannot go there, in a word; empty: nothing.
+  std::string describe(ProcessState* state);
+  // Makes all objects of what another runner has described, with the same handles and addresses. Before any call.
+  Status make_again(const ProcessState& state);
+  // The rings, which are all here, go on where they were; `again`: records that were taken out of them and not
+  // executed. Nobody takes any yet.
+  Status go_on(const ProcessState& state, std::vector<AgainRecord>* again);
   void device_info(vgpu_device_info* info) { device_->info(info); }
 
   // Makes a ring; the record loop is told by the caller.
-  Result<CommandRingRef> add_ring(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
+  // `goes_on`: as CommandRing's.
+  Result<CommandRingRef> add_ring(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments,
+                                  bool goes_on = false);
   void forget_ring(uint32_t id);
 
   // Executes a record that is next in order, or answers it with the error that the process has, or lets it wait behind
@@ -125,8 +138,15 @@ class Process final : public DeviceHost {
   void perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
   void refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error);
   CUresult run(const CommandRingRef& ring, const wire::CheckedRecord& record);
+  // saved/process_saved.cc
+  bool lives(uint64_t number) const;
+  bool awaits_compiler(const wire::CheckedRecord& record);
+  std::string cannot_go(const std::vector<JournalEntry>& calls) const;
+  std::string rings_state(ProcessState* state);
+  Status make_call(const JournalEntry& entry);
 
   VgpuIdentity identity_;
+  uint32_t part_ = 0;
   UsagePageView usage_page_;
   GateView gate_;
   ApartStreams apart_;
@@ -156,6 +176,7 @@ class Process final : public DeviceHost {
   std::unique_ptr<KernelGuard> guard_;  // null: kernels are not guarded
   std::unique_ptr<Slicer> slicer_;
   std::unique_ptr<Objects> objects_;
+  std::unique_ptr<Journal> journal_;  // null: the device gives no address again
   std::unique_ptr<GraphSegments> segments_;
   std::unique_ptr<Handlers> handlers_;
   std::unique_ptr<WorkerPool> workers_;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "backend/runner/saved/saved_memory.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -14,6 +15,10 @@ constexpr size_t kDescriptorsMax = 6;
 
 // Where in kAssign's descriptors what stands.
 enum : size_t { kKick, kWake, kUsagePage, kLimitsPage, kDoorbell, kArena };
+
+Status failed(const char* what, int error) {
+  return error == 0 ? Status() : Status::error(error, "{}: {}", what, std::strerror(error));
+}
 
 }  // namespace
 
@@ -129,10 +134,54 @@ Status Service::add_ram(Message& message) {
 }
 
 Status Service::add_ring(const Message& message, std::span<const RunnerSegment> segments) {
-  auto ring = process_->add_ring(message.header.id, message.header.value, message.header.flags, segments);
+  const bool goes_on = message.header.offset == kRingGoesOn;
+  auto ring = process_->add_ring(message.header.id, message.header.value, message.header.flags, segments, goes_on);
   if (!ring.ok()) return ring.status();
-  record_loop_->add_ring(std::move(ring.value()));
+  if (goes_on) {
+    going_on_.push_back(std::move(ring.value()));
+  } else {
+    record_loop_->add_ring(std::move(ring.value()));
+  }
   return {};
+}
+
+Status Service::write_saved(int pipe) {
+  ProcessState state;
+  state.last_seq = record_loop_->last_seq();
+  const std::string words = process_->describe(&state);
+  if (!words.empty()) log::info("another runner could not have {}", words);
+  const std::vector<std::byte> bytes = words.empty() ? to_bytes(state) : std::vector<std::byte>();
+  return failed("its objects are not saved", write_state(pipe, bytes, words));
+}
+
+Status Service::make_saved(int pipe) {
+  std::vector<std::byte> bytes;
+  if (const int error = read_state(pipe, &bytes); error != 0) return failed("no objects have come", error);
+  const auto state = read_process_state(bytes);
+  if (!state.ok()) return state.status();
+  std::vector<AgainRecord> again;
+  Status status = process_->make_again(state.value());
+  if (status.ok()) status = process_->go_on(state.value(), &again);
+  if (status.ok()) status = failed("its memory does not leave the device", process_->move_memory(false));
+  if (!status.ok()) return status;
+  record_loop_->go_on(state.value().last_seq, std::move(again));
+  for (CommandRingRef& ring : std::exchange(going_on_, {})) record_loop_->add_ring(std::move(ring));
+  return {};
+}
+
+Status Service::save_memory(const Message& message) {
+  const uint32_t what = message.header.flags;
+  const int pipe = message.fds.empty() ? -1 : message.fds[0].get();
+  if (!process_->standstill().at_rest()) return Status::error(EBUSY, "records are executed");
+  if (what == kSavedMake) {
+    if (Status status = make_saved(pipe); !status.ok()) return status;
+  }
+  const auto away = process_->memory_away();
+  if (!away) return Status::error(ENOTSUP, "memory cannot be reached");
+  if (what == kSavedWrite) {
+    if (Status status = write_saved(pipe); !status.ok()) return status;
+  }
+  return failed("memory is not saved or restored", save_away_memory(*away, what, pipe));
 }
 
 // Drops and standstills answer for themselves, when they are done.
@@ -177,11 +226,8 @@ Status Service::handle(Message& message) {
       return Status::error(error, "memory does not move {} the device: {}", header.flags & kToDevice ? "to" : "off",
                            std::strerror(error));
     }
-    case RunnerMessageType::kSaveMemory: {
-      const int error = process_->save_memory(header.flags, message.fds.empty() ? -1 : message.fds[0].get());
-      if (error == 0) return {};
-      return Status::error(error, "memory is not saved or restored: {}", std::strerror(error));
-    }
+    case RunnerMessageType::kSaveMemory:
+      return save_memory(message);
     case RunnerMessageType::kGoOn:
       if (on_go_on_) on_go_on_();
       process_->standstill().end();

@@ -39,6 +39,9 @@ class Service {
   Status assign(Message& message);
   Status add_ram(Message& message);
   Status add_ring(const Message& message, std::span<const RunnerSegment> segments);
+  Status save_memory(const Message& message);
+  Status write_saved(int pipe);
+  Status make_saved(int pipe);
   void answer(uint32_t serial, int error) const;
   bool send_ready() const;
   bool send(const RunnerMessage& message) const;
@@ -46,6 +49,7 @@ class Service {
   const UniqueFd socket_;
   Process* const process_;
   std::unique_ptr<RecordLoop> record_loop_;  // once assigned
+  std::vector<CommandRingRef> going_on_;     // rings that the record loop gets once their state has come
   std::vector<std::byte> buffer_;
   std::function<void()> on_go_on_;
 };

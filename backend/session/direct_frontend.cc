@@ -42,6 +42,8 @@ class DirectFrontend::Connection : public ProcessWatcher {
   bool closed() const { return closed_; }
   nlohmann::json status() const { return processes_->status(); }
   std::vector<ProcessSlot> slots() const { return processes_->slots(); }
+  std::string lacks() const { return processes_->lacks(); }
+  std::vector<std::shared_ptr<Process>> away() const { return processes_->away(); }
 
  private:
   void receive() {
@@ -141,6 +143,21 @@ std::vector<ProcessSlot> DirectFrontend::slots() const {
   std::vector<ProcessSlot> all;
   for (const auto& connection : connections_) {
     for (const ProcessSlot& slot : connection->slots()) all.push_back(slot);
+  }
+  return all;
+}
+
+std::string DirectFrontend::lacks() const {
+  for (const auto& connection : connections_) {
+    if (std::string words = connection->lacks(); !words.empty()) return words;
+  }
+  return {};
+}
+
+std::vector<std::shared_ptr<Process>> DirectFrontend::away() const {
+  std::vector<std::shared_ptr<Process>> all;
+  for (const auto& connection : connections_) {
+    for (auto& process : connection->away()) all.push_back(std::move(process));
   }
   return all;
 }

@@ -29,7 +29,9 @@ class DirectFrontend {
   void admit(Admission admission) { admission_ = std::move(admission); }
   size_t connections() const;
   nlohmann::json processes() const;
-  std::vector<ProcessSlot> slots() const;  // of all connections
+  std::string lacks() const;                           // as Processes::lacks()
+  std::vector<std::shared_ptr<Process>> away() const;  // as Processes::away()
+  std::vector<ProcessSlot> slots() const;              // of all connections
 
  private:
   class Connection;

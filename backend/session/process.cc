@@ -121,11 +121,8 @@ Status Process::make_descriptors() {
   return {};
 }
 
-void Process::assign(Runner* runner, const Answer& answer) {
+Status Process::take_slot(Runner* runner) {
   slot_ = owner_->usage_page_->take_slot();
-  Status status;
-  if (slot_ < 0) status = Status::error(EAGAIN, "all {} slots of this virtual GPU are in use", kUsageSlots);
-  if (status.ok()) status = make_descriptors();
   // The slot comes back when the runner is reaped, whether this object still lives or not.
   runner->set_on_gone([usage_page = owner_->usage_page_, slot = slot_, weak = weak_from_this(), mps = runner->mps(),
                        ended = owner_->config_.client_ended, slots = owner_->config_.slots] {
@@ -136,12 +133,14 @@ void Process::assign(Runner* runner, const Answer& answer) {
   });
   runner_ = runner;
   runner->set_served({owner(), who_.pid, who_.uid, slot_});
-  if (slot_ >= 0 && owner_->config_.slots) owner_->config_.slots->taken(static_cast<uint32_t>(slot_), runner);
-  if (!status.ok()) {
-    log::error("process {}: {}", id_, status.message());
-    end(Runner::Stop::kKill, nullptr);
-    return reply(answer, status);
-  }
+  pid_ = runner->pid();
+  window_base_ = runner->window_base();
+  if (slot_ < 0) return Status::error(EAGAIN, "all {} slots of this virtual GPU are in use", kUsageSlots);
+  if (owner_->config_.slots) owner_->config_.slots->taken(static_cast<uint32_t>(slot_), runner);
+  return {};
+}
+
+void Process::send_assignment(Runner::Done done) {
   AssignTail tail{};
   tail.direct = owner_->config_.direct;
   tail.usage_slot = static_cast<uint32_t>(slot_);
@@ -153,13 +152,24 @@ void Process::assign(Runner* runner, const Answer& answer) {
                           owner_->usage_page_->doorbell()};
   if (arena_) fds.push_back(arena_.get());
   runner_->send({.type = RunnerMessageType::kAssign, .value = arena_ ? owner_->config_.arena_bytes : 0},
-                std::as_bytes(std::span(&tail, 1)), fds, [weak = weak_from_this(), answer](int error) {
-                  if (const auto process = weak.lock()) return process->assigned(error, answer);
-                  reply(answer, Status::error(EPIPE, "the process has ended"));
-                });
+                std::as_bytes(std::span(&tail, 1)), fds, std::move(done));
   for (const auto& [base, ram] : owner_->ram_.by_base()) {
     if (!owner_->config_.direct) add_ram(ram);
   }
+}
+
+void Process::assign(Runner* runner, const Answer& answer) {
+  Status status = take_slot(runner);
+  if (status.ok()) status = make_descriptors();
+  if (!status.ok()) {
+    log::error("process {}: {}", id_, status.message());
+    end(Runner::Stop::kKill, nullptr);
+    return reply(answer, status);
+  }
+  send_assignment([weak = weak_from_this(), answer](int error) {
+    if (const auto process = weak.lock()) return process->assigned(error, answer);
+    reply(answer, Status::error(EPIPE, "the process has ended"));
+  });
   start_timer_.reset(event_new(
       owner_->base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* self) { static_cast<Process*>(self)->runner_->stop(Runner::Stop::kKill); },
@@ -202,16 +212,24 @@ void Process::end(Runner::Stop how, std::function<void()> done) {
 // The runner is reaped, or there was none.
 void Process::gone() {
   const auto self = shared_from_this();
+  const bool away = may_be_away();
   runner_ = nullptr;
-  wake_event_.reset();
   start_timer_.reset();
+  if (away) {
+    if (std::exchange(state_, State::kAway) == State::kRunning) {
+      log::info("process {} waits for another runner: what {} had is in a file", id_, pid_);
+    }
+    return;
+  }
+  wake_event_.reset();
+  for (const auto& request : std::exchange(later_, {})) request();
   if (state_ == State::kRunning) {
     log::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
     state_ = State::kLost;  // until the guest destroys it
     rings_.clear();
     regions_.clear();
     window_.clear();
-    segments_ = 0;
+    segments_ = kept_pieces_ = 0;
     for (const auto& done : std::exchange(when_gone_, {})) done();
     owner_->watcher_->lost(id_);
     return;
@@ -243,7 +261,7 @@ void Process::kick(const Answer& answer) {
 }
 
 void Process::ping(const Answer& answer) const {
-  const bool alive = state_ == State::kRunning || state_ == State::kStarting;
+  const bool alive = state_ == State::kRunning || state_ == State::kStarting || state_ == State::kAway;
   reply(answer, alive ? Status() : Status::error(EPIPE, "the runner of process {} is gone", id_));
 }
 
@@ -320,7 +338,7 @@ std::optional<ProcessSlot> Process::slot() const {
 }
 
 nlohmann::json Process::status() const {
-  static constexpr const char* kNames[] = {"starting", "running", "ending", "lost"};
+  static constexpr const char* kNames[] = {"starting", "running", "ending", "lost", "away"};
   nlohmann::json object = {{"process", id_},
                            {"pid", uint32_t{who_.pid}},
                            {"uid", uint32_t{who_.uid}},

@@ -41,11 +41,20 @@ class Process : public std::enable_shared_from_this<Process> {
   void remove_ram(uint32_t ram, std::function<void()> done);
 
   bool lost() const { return state_ == State::kLost; }
+  // Its runner has ended, and what that had is in a file. Requests wait.
+  bool away() const { return state_ == State::kAway; }
+  int runner_before() const { return pid_; }  // its process number
+  // Of its pages, what another runner could not be given, in words; empty: nothing.
+  std::string lacks() const;
+  // Takes another runner, at a standstill, with all rings and regions. Then that becomes what the old one was, and
+  // revived() says whether it has; if not, it is ended.
+  void revive(const std::function<void(Result<Runner*>)>& done);
+  void revived(bool well);
   nlohmann::json status() const;
   std::optional<ProcessSlot> slot() const;  // while it has a runner
 
  private:
-  enum class State { kStarting, kRunning, kEnding, kLost };
+  enum class State { kStarting, kRunning, kEnding, kLost, kAway };
   struct Mapping {
     uint64_t va = 0, bytes = 0;
     uint32_t segments = 0;
@@ -53,10 +62,18 @@ class Process : public std::enable_shared_from_this<Process> {
     bool in_window = false;
     bool dropping = false;
     std::vector<uint32_t> rams;
+    uint32_t flags = 0;
+    std::vector<RunnerSegment> pieces;  // where it may be needed again
   };
   using Mappings = std::map<uint32_t, Mapping>;
 
   void assign(Runner* runner, const Answer& answer);
+  Status take_slot(Runner* runner);
+  void send_assignment(Runner::Done done);
+  void take_again(Runner* runner, const std::function<void(Result<Runner*>)>& done);
+  void send_mappings(const Runner::Done& done);
+  bool may_be_away() const;
+  bool wait_for_runner(std::function<void()> request, const Answer& answer);
   GuestOwner owner() const;
   Status make_descriptors();
   void assigned(int error, const Answer& answer);
@@ -80,6 +97,11 @@ class Process : public std::enable_shared_from_this<Process> {
   State state_ = State::kStarting;
   Runner* runner_ = nullptr;
   int slot_ = -1;
+  int pid_ = 0;               // of its runner, also when that has ended
+  uint64_t window_base_ = 0;  // of the same
+  bool files_ = false;        // it has regions of files, which are not kept
+  uint64_t kept_pieces_ = 0;
+  std::vector<std::function<void()>> later_;  // requests that wait for another runner
   UniqueFd kick_, wake_, arena_;
   EventPtr wake_event_, start_timer_;
   Mappings rings_, regions_;

@@ -76,6 +76,13 @@ void Process::send_file(const UniqueFd& file) {
 }
 
 void Process::add_mapping(const Request& request, UniqueFd file, const Answer& answer) {
+  if (state_ == State::kAway) {
+    const auto kept = std::make_shared<UniqueFd>(std::move(file));
+    const auto again = [self = weak_from_this(), request, kept, answer] {
+      if (const auto process = self.lock()) process->add_mapping(request, std::move(*kept), answer);
+    };
+    if (wait_for_runner(again, answer)) return;
+  }
   const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const vgpu_ctl_add_region& add = request.add;
   const auto refuse = [&](const Status& status) {
@@ -98,7 +105,14 @@ void Process::add_mapping(const Request& request, UniqueFd file, const Answer& a
                   .bytes = add.bytes,
                   .segments = static_cast<uint32_t>(request.segments.size()),
                   .generation = generation,
-                  .rams = std::move(translation.value().rams)};
+                  .rams = std::move(translation.value().rams),
+                  .flags = add.flags,
+                  .pieces = {}};
+  if (owner_->config_.replaceable && !file) {
+    mapping.pieces = translation.value().segments;
+    kept_pieces_ += mapping.pieces.size();
+  }
+  files_ |= static_cast<bool>(file);
   mapping.in_window = visible && add.va >= base && add.va - base < VGPU_WINDOW_BYTES;
   if (mapping.in_window) window_.emplace(mapping.va, mapping.va + mapping.bytes);
   segments_ += mapping.segments;
@@ -120,6 +134,12 @@ void Process::add_mapping(const Request& request, UniqueFd file, const Answer& a
 }
 
 void Process::drop_mapping(const Request& request, const Answer& answer) {
+  if (state_ == State::kAway) {
+    const auto again = [self = weak_from_this(), request, answer] {
+      if (const auto process = self.lock()) process->drop_mapping(request, answer);
+    };
+    if (wait_for_runner(again, answer)) return;
+  }
   const bool is_ring = request.type == VGPU_CTL_DROP_RING;
   Status status = usable("drop");
   const auto found = mappings(is_ring).find(request.drop_id);
@@ -147,6 +167,7 @@ void Process::forget(bool is_ring, uint32_t id, uint64_t generation) {
   if (!mapping) return;
   if (mapping->in_window) window_.erase(mapping->va);
   segments_ -= mapping->segments;
+  kept_pieces_ -= mapping->pieces.size();
   mappings(is_ring).erase(id);
 }
 

@@ -125,6 +125,21 @@ void Processes::end_all(bool forget_ram, std::function<void()> done) {
   for (const auto& [number, process] : all) process->end(Runner::Stop::kKill, [latch] {});
 }
 
+std::string Processes::lacks() const {
+  for (const auto& [number, process] : processes_) {
+    if (std::string words = process->lacks(); !words.empty()) return words;
+  }
+  return {};
+}
+
+std::vector<std::shared_ptr<Process>> Processes::away() const {
+  std::vector<std::shared_ptr<Process>> all;
+  for (const auto& [number, process] : processes_) {
+    if (process->away()) all.push_back(process);
+  }
+  return all;
+}
+
 std::vector<ProcessSlot> Processes::slots() const {
   std::vector<ProcessSlot> all;
   for (const auto& [number, process] : processes_) {

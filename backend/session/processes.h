@@ -57,6 +57,9 @@ struct ProcessesConfig {
   std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
   // Whose the processes of a VM are. Empty: nobody's. In direct mode they are their users'.
   std::function<GuestOwner()> vm{};
+  // Whether what the runner had is in a file, so that its process may get another one. Empty: never; then nothing is
+  // kept for that.
+  std::function<bool(int pid)> replaceable{};
   RunnerSlots* slots = nullptr;  // told of runners and their slots; outlives the runners
   // Answers VGPU_CTL_QUERY. Empty: nobody does.
   std::function<vgpu_ctl_reply(const vgpu_ctl_query&)> query{};
@@ -91,6 +94,10 @@ class Processes {
   size_t count() const { return processes_.size(); }
   nlohmann::json status() const;
   std::vector<ProcessSlot> slots() const;
+  // Of the pages of all, what other runners could not be given, in words; empty: nothing.
+  std::string lacks() const;
+  // Those that wait for another runner.
+  std::vector<std::shared_ptr<Process>> away() const;
 
  private:
   friend class Process;

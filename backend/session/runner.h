@@ -79,6 +79,8 @@ class RunnerSource {
   virtual ~RunnerSource() = default;
   // Hands out a warm runner, now or when one is ready. Whoever takes it must stop it.
   virtual void take(Taken taken) = 0;
+  // As take(), also while nobody else gets one.
+  virtual void take_in_hold(Taken taken) { take(std::move(taken)); }
 };
 
 }  // namespace bandsaw

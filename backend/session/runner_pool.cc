@@ -123,6 +123,12 @@ void RunnerPool::take(Taken taken) {
   keep_warm();
 }
 
+void RunnerPool::take_in_hold(Taken taken) {
+  waiters_.push_front({std::move(taken), Clock::now() + kWaiterTimeout, true});
+  serve();
+  keep_warm();
+}
+
 void RunnerPool::hold(bool held) {
   if (held_ == held) return;
   held_ = held;
@@ -142,8 +148,8 @@ std::vector<Runner*> RunnerPool::serving() const {
 
 // Gives ready runners to those who wait.
 void RunnerPool::serve() {
-  if (held_) return;
-  for (size_t i = 0; i < runners_.size() && !waiters_.empty(); ++i) {
+  const auto may = [this] { return !waiters_.empty() && (!held_ || waiters_.front().in_hold); };
+  for (size_t i = 0; i < runners_.size() && may(); ++i) {
     if (runners_[i].taken || runners_[i].dismissed || !runners_[i].runner->ready()) continue;
     runners_[i].taken = true;
     const Waiter waiter = std::move(waiters_.front());
@@ -205,10 +211,11 @@ bool RunnerPool::start_one() {
 }
 
 void RunnerPool::keep_warm() {
-  if (held_) return;
   const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed; };
   const auto starting = [&idle](const Entry& e) { return idle(e) && !e.runner->ready(); };
-  const size_t wanted = (warming_ ? target_ : 0) + waiters_.size();
+  const auto in_hold = std::count_if(waiters_.begin(), waiters_.end(), [](const Waiter& one) { return one.in_hold; });
+  const size_t wanted = held_ ? static_cast<size_t>(in_hold) : (warming_ ? target_ : 0) + waiters_.size();
+  if (held_ && wanted == 0) return;
   bool pause = false;
   while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
          std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
@@ -264,10 +271,9 @@ void RunnerPool::note_failure(const std::string& why) {
 }
 
 void RunnerPool::refuse_waiters(const Status& why, bool only_late) {
-  if (only_late && held_) return;
   std::deque<Waiter> refused;
   for (size_t i = 0; i < waiters_.size();) {
-    if (only_late && Clock::now() < waiters_[i].deadline) {
+    if (only_late && (Clock::now() < waiters_[i].deadline || (held_ && !waiters_[i].in_hold))) {
       ++i;
       continue;
     }

@@ -37,6 +37,7 @@ class RunnerPool : public RunnerSource {
   // The device is lost: kills what serves a process.
   void end_all();
   void take(Taken taken) override;
+  void take_in_hold(Taken taken) override;
   // While held, nobody gets a runner and none is kept warm: who asks waits until it ends, for however long.
   void hold(bool held);
   std::vector<Runner*> serving() const;
@@ -84,6 +85,7 @@ class RunnerPool : public RunnerSource {
   struct Waiter {
     Taken taken;
     Clock::time_point deadline;
+    bool in_hold = false;
   };
 
   RunnerProcess::Watcher watcher();

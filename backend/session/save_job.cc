@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "backend/session/request.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 
@@ -17,13 +18,13 @@ SaveJob::~SaveJob() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<UniqueFd> SaveJob::add_pipe(int pid) {
+Result<UniqueFd> SaveJob::add_pipe(int pid, bool anew) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   UniqueFd reads(ends[0]), writes(ends[1]);
   UniqueFd& ours = kind_ == Kind::kWrite ? reads : writes;
   if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) < 0) return Status::system("cannot use a pipe");
-  pipes_.emplace_back(pid, std::move(ours));
+  pipes_.push_back({pid, std::move(ours), anew});
   return kind_ == Kind::kWrite ? std::move(writes) : std::move(reads);
 }
 
@@ -61,9 +62,16 @@ Status SaveJob::write() {
   saved::Sink* const out = sink.value().get();
   head_.runners = static_cast<uint32_t>(pipes_.size());
   if (Status status = saved::write_one(out, head_); !status.ok()) return status;
-  for (auto& [pid, pipe] : pipes_) {
-    saved::PipeSource source(pipe.get(), &stop_);
-    Status status = saved::write_one(out, saved::RunnerHead{.pid = pid});
+  for (const Pipe& pipe : pipes_) {
+    saved::PipeSource source(pipe.end.get(), &stop_);
+    std::string lacks;
+    Status status = saved::write_one(out, saved::RunnerHead{.pid = pipe.pid});
+    if (status.ok()) status = saved::copy_state(&source, out, &lacks, &states_room_);
+    if (lacks.empty()) {
+      replaceable_.insert(pipe.pid);
+    } else {
+      lacks_ = printable({reinterpret_cast<const unsigned char*>(lacks.data()), lacks.size()});
+    }
     if (status.ok()) status = saved::copy_pieces(&source, out, &bytes_, &room_);
     if (!status.ok()) return status;
   }
@@ -80,9 +88,12 @@ Status SaveJob::read() {
     saved::RunnerHead runner;
     if (Status status = saved::read_one(in, &runner); !status.ok()) return status;
     const auto pipe =
-        std::find_if(pipes_.begin(), pipes_.end(), [&](const auto& one) { return one.first == runner.pid; });
-    saved::PipeSink sink(pipe == pipes_.end() ? -1 : pipe->second.get(), &stop_);
-    Status status = saved::copy_pieces(in, pipe == pipes_.end() ? nullptr : &sink, &bytes_);
+        std::find_if(pipes_.begin(), pipes_.end(), [&](const Pipe& one) { return one.pid == runner.pid; });
+    saved::PipeSink sink(pipe == pipes_.end() ? -1 : pipe->end.get(), &stop_);
+    saved::PipeSink* const there = pipe == pipes_.end() ? nullptr : &sink;
+    std::string words;
+    Status status = saved::copy_state(in, there && pipe->anew ? there : nullptr, &words);
+    if (status.ok()) status = saved::copy_pieces(in, there, &bytes_);
     if (!status.ok()) return status;
   }
   return source.value()->end();

@@ -3,8 +3,9 @@
 
 #include <atomic>
 #include <functional>
+#include <set>
+#include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "backend/control/event_ptr.h"
@@ -26,8 +27,9 @@ class SaveJob {
   void set_head(const saved::Head& head) { head_ = head; }
   // And how much the runners may give together: they may have been taken over, and the file's disk is the host's.
   void set_memory(uint64_t bytes) { room_ = bytes + bytes / 8 + (1 << 20); }  // with what the pieces say of themselves
-  // The runner's end of a pipe between it and the file.
-  Result<UniqueFd> add_pipe(int pid);
+  // The runner's end of a pipe between it and what the file has, or is to have, of the runner `pid`. `anew`: another
+  // one reads, which is to become what that one was.
+  Result<UniqueFd> add_pipe(int pid, bool anew = false);
   // `ended` is called on the loop's thread, once.
   Status start(event_base* base, std::function<void()> ended);
   void stop() { stop_ = true; }
@@ -36,8 +38,16 @@ class SaveJob {
   const Status& status() const { return status_; }
   const saved::Head& head() const { return head_; }
   uint64_t bytes() const { return bytes_; }
+  // Of kWrite: the runners that another one could follow, and of the others, if there are any, why not.
+  const std::set<int>& replaceable() const { return replaceable_; }
+  const std::string& lacks() const { return lacks_; }
 
  private:
+  struct Pipe {
+    int pid = 0;
+    UniqueFd end;
+    bool anew = false;
+  };
   Status run();
   Status write();
   Status read();
@@ -45,9 +55,11 @@ class SaveJob {
   const Kind kind_;
   const int file_;
   std::atomic<bool> stop_{false};
-  std::vector<std::pair<int, UniqueFd>> pipes_;
+  std::vector<Pipe> pipes_;
+  std::set<int> replaceable_;
+  std::string lacks_;
   saved::Head head_;
-  uint64_t bytes_ = 0, room_ = 0;
+  uint64_t bytes_ = 0, room_ = 0, states_room_ = saved::kStateMost;
   Status status_;
   UniqueFd ended_;
   std::function<void()> on_ended_;

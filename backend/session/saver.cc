@@ -25,6 +25,8 @@ std::string what_failed(int error) {
       return "memory of a program on a GPU cannot be saved";
     case EPROTO:
       return "the file's memory is not what its programs have";
+    case EADDRNOTAVAIL:
+      return "the addresses of its programs are not free in new runners";
     default:
       return std::strerror(error);
   }
@@ -96,7 +98,8 @@ void Saver::receive() {
   const auto said = parse_json(std::string(reinterpret_cast<const char*>(buffer.data()), length.value()));
   if (state_ == State::kExpecting) return take_file(said, &came);
   const bool keep = said.is_object() && said.value("keep", nlohmann::json()) == true;
-  if (state_ == State::kWritten && keep) return forget();
+  const bool end = keep && said.value("end", nlohmann::json()) == true;
+  if (state_ == State::kWritten && keep) return forget(end && lacks().empty());
   client_gone();
 }
 
@@ -115,7 +118,10 @@ void Saver::take_file(const nlohmann::json& said, std::vector<UniqueFd>* came) {
   what_ == What::kSave ? save() : check();
 }
 
-std::string Saver::saved() const { return session_.runners().empty() ? std::string() : saved_; }
+std::string Saver::saved() const {
+  const bool nobody = session_.runners().empty() && !(session_.awaits && session_.awaits());
+  return nobody ? std::string() : saved_;
+}
 
 void Saver::run(std::unique_ptr<SaveJob> job) {
   job_ = std::move(job);
@@ -127,29 +133,33 @@ void Saver::one_less(const std::shared_ptr<Step>& step) {
   if (step && --step->pending == 0) advance();
 }
 
-// `job`: null: no bytes go to them or come.
 void Saver::tell_runners(uint32_t what, SaveJob* job) {
   step_ = std::make_shared<Step>();
-  for (Runner* const runner : session_.runners()) {
-    std::vector<int> fds;
-    UniqueFd pipe;
-    if (job) {
-      auto made = job->add_pipe(runner->pid());
-      if (!made.ok()) {
-        step_->error = made.status().code();
-        continue;
-      }
-      pipe = std::move(made.value());
-      fds.push_back(pipe.get());
+  for (Runner* const runner : session_.runners()) tell(runner, what, job, runner->pid());
+}
+
+// `job`: null: no bytes go to it or come. `pid`: as whom the file knows it.
+void Saver::tell(Runner* runner, uint32_t what, SaveJob* job, int pid) {
+  std::vector<int> fds;
+  UniqueFd pipe;
+  if (job) {
+    auto made = job->add_pipe(pid, what == kSavedMake);
+    if (!made.ok()) {
+      step_->error = made.status().code();
+      return;
     }
-    ++step_->pending;
-    runner->send({.type = RunnerMessageType::kSaveMemory, .flags = what}, {}, fds,
-                 [this, weak = std::weak_ptr(step_)](int error) {
-                   const auto step = weak.lock();
-                   if (step && error != EPIPE && step->error == 0) step->error = error;
-                   one_less(step);
-                 });
+    pipe = std::move(made.value());
+    fds.push_back(pipe.get());
   }
+  ++step_->pending;
+  // One that has ended needs nothing, but a new one is needed.
+  const bool ended_is_error = what == kSavedMake;
+  runner->send({.type = RunnerMessageType::kSaveMemory, .flags = what}, {}, fds,
+               [this, weak = std::weak_ptr(step_), ended_is_error](int error) {
+                 const auto step = weak.lock();
+                 if (step && (error != EPIPE || ended_is_error) && step->error == 0) step->error = error;
+                 one_less(step);
+               });
 }
 
 void Saver::save() {
@@ -171,16 +181,46 @@ void Saver::check() {
   run(std::make_unique<SaveJob>(SaveJob::Kind::kCheck, file_.get()));
 }
 
-void Saver::read_back() {
+// Programs whose runners have ended get new ones first.
+void Saver::revive() {
+  if (!session_.awaits || !session_.awaits()) return read_back({});
+  state_ = State::kReviving;
+  session_.revive([this](const Status& status, const std::map<int, Runner*>& revived) {
+    if (!status.ok()) {
+      session_.revived(false);
+      return finish(status);
+    }
+    read_back(revived);
+  });
+}
+
+void Saver::read_back(const std::map<int, Runner*>& revived) {
   state_ = State::kReading;
   auto job = std::make_unique<SaveJob>(SaveJob::Kind::kRead, file_.get());
-  tell_runners(kSavedRead, job.get());
+  step_ = std::make_shared<Step>();
+  std::set<Runner*> anew;
+  for (const auto& [pid, runner] : revived) {
+    anew.insert(runner);
+    tell(runner, kSavedMake, job.get(), pid);
+  }
+  for (Runner* const runner : session_.runners()) {
+    if (!anew.contains(runner)) tell(runner, kSavedRead, job.get(), runner->pid());
+  }
   run(std::move(job));
 }
 
-void Saver::forget() {
+void Saver::forget(bool end) {
   state_ = State::kForgetting;
-  tell_runners(kSavedForget, nullptr);
+  replaceable_ = job_->replaceable();
+  saved_ = text_of(id_);  // from now on a runner may end
+  step_ = std::make_shared<Step>();
+  for (Runner* const runner : session_.runners()) {
+    if (end) {
+      runner->stop(Runner::Stop::kKill);
+    } else {
+      tell(runner, kSavedForget, nullptr, runner->pid());
+    }
+  }
   one_less(step_);
 }
 
@@ -192,7 +232,6 @@ void Saver::advance() {
     case State::kWriting:
       return advance_written(status);
     case State::kForgetting:
-      saved_ = text_of(id_);
       log::info("saved as {}: {} bytes are in a file", saved_, job_->bytes());
       return finish({});
     case State::kChecking:
@@ -200,8 +239,9 @@ void Saver::advance() {
         status = Status::error(EINVAL, "it is another one: this virtual GPU was saved as {}, and the file is {}",
                                saved_, text_of(job_->head().id));
       }
-      return status.ok() ? read_back() : finish(status);
+      return status.ok() ? revive() : finish(status);
     case State::kReading:
+      if (session_.revived) session_.revived(status.ok());
       if (!status.ok()) return finish(status);
       log::info("restored from {}: {} bytes", saved_, job_->bytes());
       saved_.clear();
@@ -228,10 +268,17 @@ void Saver::finish(const Status& status) {
   file_.reset();
 }
 
+// Of what was saved last.
+std::string Saver::lacks() const {
+  if (!job_) return {};
+  if (!job_->lacks().empty()) return job_->lacks();
+  return session_.lacks ? session_.lacks() : std::string();
+}
+
 void Saver::answer(const Status& status, uint64_t bytes) {
   if (!client_) return;
   const std::string text =
-      json_text(nlohmann::json{{"ok", status.ok()}, {"bytes", bytes}, {"error", status.message()}});
+      json_text(nlohmann::json{{"ok", status.ok()}, {"bytes", bytes}, {"error", status.message()}, {"lacks", lacks()}});
   (void)send_packet(client_.get(), std::as_bytes(std::span(text)), {}, {});
 }
 

@@ -1,18 +1,22 @@
 // Writes what a suspended virtual GPU has in the host's memory to a file, and lets go of it; or reads it back. Its
-// programs, its runners and their tables stay.
+// programs stay. Its runners may end meanwhile, if the file has all that new ones need.
 //
 // vgpud says which of the two is to come, with a token. Who has the token brings the file, over files.sock:
 //   client -> {"token": ...} and a descriptor     answered when all is written, or is back: {"ok", "bytes", "error"}
 //   client -> {"keep": true}, after a save        the file is where it is to be: memory is let go of; {"ok", "error"}
-// A client that goes before has changed nothing. What was saved is known by a number that the file has too.
+//   client -> {"keep": true, "end": true}         and its runners end: restored, its programs get new ones
+// The first answer has "lacks" too: what new runners could not have, empty: nothing; then they are not ended either. A
+// client that goes before has changed nothing. What was saved is known by a number that the file has too.
 #pragma once
 
 #include <event2/event.h>
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,12 +33,21 @@ namespace bandsaw {
 class Saver {
  public:
   enum class What { kSave, kRestore };
+  // New runners, by the numbers of the processes that the old ones were.
+  using Revived = std::function<void(const Status&, const std::map<int, Runner*>&)>;
   // All outlive this.
   struct Session {
     std::function<std::vector<Runner*>()> runners;
     std::function<bool()> suspended;               // by the administrator
     std::function<void(const std::string&)> stay;  // why it cannot come back; empty: it can
     std::function<uint64_t()> memory;              // bytes that its programs can have
+    // What programs have beside that which runners save, and new runners could not have; in words, empty: nothing.
+    std::function<std::string()> lacks{};
+    // Programs whose runners have ended meanwhile: whether there are any, new ones for all of them, and whether these
+    // have become what the old ones were.
+    std::function<bool()> awaits{};
+    std::function<void(Revived)> revive{};
+    std::function<void(bool)> revived{};
     saved::Id vgpu{};
   };
   Saver(event_base* base, UniqueFd listener, Session session);
@@ -45,21 +58,26 @@ class Saver {
   Status expect(What what, const std::string& token, uid_t uid);
   // The number, in hexadecimal, of the file that has its programs' memory; empty: it is here, or they have ended.
   std::string saved() const;
+  // What the file has is enough for another runner to follow this one.
+  bool replaceable(int pid) const { return !saved_.empty() && replaceable_.contains(pid); }
   // It goes on, and nobody needs the file any more.
   void went_on() { saved_.clear(); }
 
  private:
-  enum class State { kIdle, kExpecting, kWriting, kWritten, kForgetting, kChecking, kReading };
+  enum class State { kIdle, kExpecting, kWriting, kWritten, kForgetting, kChecking, kReviving, kReading };
   struct Step;
 
   void accept();
   void receive();
   void take_file(const nlohmann::json& said, std::vector<UniqueFd>* came);
   void tell_runners(uint32_t what, SaveJob* job);
+  void tell(Runner* runner, uint32_t what, SaveJob* job, int pid);
   void save();
   void check();
-  void read_back();
-  void forget();
+  void revive();
+  void read_back(const std::map<int, Runner*>& revived);
+  void forget(bool end);
+  std::string lacks() const;
   void run(std::unique_ptr<SaveJob> job);
   void one_less(const std::shared_ptr<Step>& step);
   void advance();
@@ -77,6 +95,7 @@ class Saver {
   uid_t uid_ = 0;  // whose process brings it
   UniqueFd client_, file_;
   saved::Id id_{};  // of what is being saved
+  std::set<int> replaceable_;
   std::shared_ptr<Step> step_;
   std::unique_ptr<SaveJob> job_;
   EventPtr accept_event_, client_event_, expire_;

@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "backend/control/paths.h"
+#include "backend/session/process.h"
 #include "backend/session/state_folder.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/base/log.h"
@@ -103,6 +105,8 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
     if (is_shared_fault(sticky)) faulted_ = mps;
   };
+  if (!is_cuda(sharing_config_))
+    result.replaceable = [this](int pid) { return saver_->replaceable(pid) && !has_xen_domain(); };
   result.query = [this, seen = std::move(seen)](const vgpu_ctl_query& query) {
     return status_query_->answer(query, seen());
   };
@@ -167,8 +171,7 @@ Status Session::prepare() {
   direct_->admit([this](int socket) { return admit(owner_, socket); });
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
   server_->admit([this](int socket) {
-    const auto xen = xen_state();
-    if (xen.is_object() && xen["connected"] == true) return Status::error(EBUSY, "a Xen domain has the virtual GPU");
+    if (has_xen_domain()) return Status::error(EBUSY, "a Xen domain has the virtual GPU");
     return admit(vm_owner_, socket);
   });
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
@@ -205,6 +208,7 @@ void Session::make_suspension() {
                                                               .check = [this] { return check_suspendable(); },
                                                               .on_device = [this] { return bytes_on_device(); },
                                                               .changed = [this] { suspension_changed(); },
+                                                              .awaits = [this] { return !away().empty(); },
                                                               .checkpointer = checkpointer_.get(),
                                                           });
 }
@@ -241,9 +245,53 @@ void Session::make_saver(UniqueFd listener) {
             control_->notify("sleep");
           },
       .memory = [this] { return usage_page_.largest_share(); },
+      .lacks = [this] { return lacks(); },
+      .awaits = [this] { return !away().empty(); },
+      .revive = [this](const Saver::Revived& done) { revive(done); },
+      .revived =
+          [this](bool well) {
+            for (const auto& process : away()) process->revived(well);
+          },
       .vgpu = identity_.uuid,
   };
   saver_ = std::make_unique<Saver>(base_.get(), std::move(listener), std::move(session));
+}
+
+bool Session::has_xen_domain() const {
+  const auto xen = xen_state();
+  return xen.is_object() && xen["connected"] == true;
+}
+
+std::string Session::lacks() const {
+  if (has_xen_domain()) return "pages of a Xen domain";
+  const std::string words = vm_->processes().lacks();
+  return words.empty() ? direct_->lacks() : words;
+}
+
+std::vector<std::shared_ptr<Process>> Session::away() const {
+  if (!vm_ || !direct_) return {};
+  auto all = vm_->processes().away();
+  for (auto& process : direct_->away()) all.push_back(std::move(process));
+  return all;
+}
+
+void Session::revive(const Saver::Revived& done) const {
+  struct Outcome {
+    Status status;
+    std::map<int, Runner*> runners;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  // Goes when the last one has answered.
+  const std::shared_ptr<void> latch(nullptr, [outcome, done](void*) { done(outcome->status, outcome->runners); });
+  for (const auto& process : away()) {
+    process->revive([outcome, latch, before = process->runner_before()](const Result<Runner*>& runner) {
+      if (runner.ok()) {
+        outcome->runners.emplace(before, runner.value());
+      } else if (outcome->status.ok()) {
+        outcome->status = runner.status();
+      }
+    });
+  }
 }
 
 uint64_t Session::bytes_on_device() const {

@@ -88,6 +88,7 @@ class Session {
   Status expect_domain(const nlohmann::json& request);
   // The domain that has connected, and whether one has.
   nlohmann::json xen_state() const;
+  bool has_xen_domain() const;
   nlohmann::json answer(const nlohmann::json& request);
   // `seen`: which processes its own processes see.
   ProcessesConfig processes_config(std::function<std::vector<ProcessSlot>()> seen);
@@ -104,6 +105,11 @@ class Session {
   void make_sleep_watch();
   Status sleep(const nlohmann::json& request);
   void make_saver(UniqueFd listener);
+  // Why new runners could not have what its programs have, in words; empty: they could.
+  std::string lacks() const;
+  // Programs that wait for another runner; and one for each of them.
+  std::vector<std::shared_ptr<Process>> away() const;
+  void revive(const Saver::Revived& done) const;
   // Who brings the token brings a file for it.
   Status expect_file(const nlohmann::json& request, Saver::What what);
   nlohmann::json health() const;

@@ -139,7 +139,8 @@ void Suspension::advance() {
   } else if (state_ == State::kPaused && wanted_ == Want::kSuspend) {
     tell(State::kLeaving, {.type = RunnerMessageType::kMoveMemory}, &Suspension::left);
   } else if (state_ == State::kSuspended && run) {
-    if (stay_.empty() || session_.runners().empty()) return contexts_return();
+    const bool nobody = session_.runners().empty() && !(session_.awaits && session_.awaits());
+    if (stay_.empty() || nobody) return contexts_return();
     error_ = stay_;
     wanted_ = Want::kSuspend;
   }

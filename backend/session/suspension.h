@@ -32,6 +32,7 @@ class Suspension {
     std::function<Status()> check;                  // an error says what cannot be suspended
     std::function<uint64_t()> on_device;            // bytes that lie there
     std::function<void()> changed;                  // it sleeps, cannot come back, or is awake again; may be null
+    std::function<bool()> awaits{};                 // programs whose runners are still to come back
     std::chrono::milliseconds first_pause{1000};    // between attempts of who sleeps to come back; doubles
     Checkpointer* checkpointer = nullptr;           // null: on this device processes have nothing but their memory
   };

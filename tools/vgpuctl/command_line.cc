@@ -235,6 +235,10 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
                      options);
   auto* restore = named(app->add_subcommand("restore", "the same, back, and let its programs go on"), options);
   save->add_option("FILE", options->file, "it is written beside this first, and then takes its place")->required();
+  save->add_flag(
+      "--all", options->all,
+      "not memory alone: all that its programs have, so that their runners end, and new ones follow them when "
+      "it is restored; refused where some of it cannot be saved");
   restore->add_option("FILE", options->file, "what `vgpuctl save` has written last; it stays")->required();
   auto* move = named(app->add_subcommand("move",
                                          "to another device of this host, with its programs where they can come "

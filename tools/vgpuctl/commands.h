@@ -34,6 +34,7 @@ struct Options {
   unsigned count = 0;                  // of tables; 0: until it is ended
   double seconds = 5;                  // of a trace
   std::string output, file;            // files
+  bool all = false;                    // of save
   std::string last = "24h";            // how far a report looks back
   std::string shell;                   // whose completion
   std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes

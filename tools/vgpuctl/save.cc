@@ -70,8 +70,12 @@ Result<uint64_t> write_file(const Options& options, FileWay* way, const json& sa
   if (Status status = way->open(said); !status.ok()) return status;
   const auto written = way->ask({{"token", said.value("token", "")}}, file);
   if (!written.ok()) return written.status();
+  const std::string lacks = written.value().value("lacks", "");
+  if (options.all && !lacks.empty()) {
+    return Status::error(ENOTSUP, "a program of it has {}, which cannot be saved", lacks);
+  }
   if (::rename(beside(options.file).c_str(), options.file.c_str()) < 0) return Status::system("{}", options.file);
-  if (const auto kept = way->ask({{"keep", true}}, -1); !kept.ok()) return kept.status();
+  if (const auto kept = way->ask({{"keep", true}, {"end", options.all}}, -1); !kept.ok()) return kept.status();
   return written.value().value("bytes", uint64_t{0});
 }
 

@@ -22,6 +22,30 @@ Status read_head(Source* source, Head* head) {
   return Status::error(EPROTO, "it is damaged: it says that it has {} programs", head->runners);
 }
 
+Status copy_state(Source* source, Sink* sink, std::string* words, uint64_t* room) {
+  StateHead head;
+  if (Status status = read_one(source, &head); !status.ok()) return status;
+  if (head.bytes > kStateMost || head.words > kWordsMost || (head.bytes != 0 && head.words != 0)) {
+    return Status::error(EPROTO, "it is damaged: {} bytes of a program's objects", head.bytes);
+  }
+  if (room && head.bytes > *room) return Status::error(EDQUOT, "its programs have too many objects");
+  if (room) *room -= head.bytes;
+  if (sink) {
+    if (Status status = write_one(sink, head); !status.ok()) return status;
+  }
+  std::vector<std::byte> buffer(std::min(std::max(head.bytes, head.words), kAtOnce));
+  for (uint64_t left = head.bytes + head.words; left > 0;) {
+    const auto part = std::span(buffer).first(std::min<uint64_t>(left, buffer.size()));
+    if (Status status = source->read(part); !status.ok()) return status;
+    if (sink) {
+      if (Status status = sink->write(part); !status.ok()) return status;
+    }
+    if (head.words != 0) words->assign(reinterpret_cast<const char*>(part.data()), part.size());
+    left -= part.size();
+  }
+  return {};
+}
+
 Status copy_pieces(Source* source, Sink* sink, uint64_t* bytes, uint64_t* room) {
   std::vector<std::byte> buffer(kAtOnce);
   for (;;) {

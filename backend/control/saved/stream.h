@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "memory/base/status.h"
 
@@ -28,6 +29,13 @@ struct RunnerHead {
   int32_t pid = 0;
   uint32_t reserved = 0;
 };
+
+// First of what a runner writes: bytes that make another runner what this one is, in the runners' own terms, and words.
+// Where these are not empty they say what another runner could not have, and of bytes there are none.
+struct StateHead {
+  uint64_t bytes = 0, words = 0;
+};
+inline constexpr uint64_t kStateMost = uint64_t{1} << 30, kWordsMost = 256;
 
 // `bytes` bytes of memory follow, whole pages; 0: it was the runner's last, and `address` is 0 too.
 struct Piece {
@@ -58,6 +66,9 @@ Status write_one(Sink* sink, const T& one) {
 
 // EPROTO: it is none that we write.
 Status read_head(Source* source, Head* head);
+// One runner's StateHead and what it announces, from `source` to `sink` (null: nowhere). EPROTO: it makes no sense.
+// `room`: as below.
+Status copy_state(Source* source, Sink* sink, std::string* words, uint64_t* room = nullptr);
 // One runner's pieces, the last one included, from `source` to `sink` (null: nowhere). Adds to `*bytes` what memory
 // there was. EPROTO: they make no sense. `room`: bytes, those of pieces' heads among them, that may still come; null:
 // any. EDQUOT: more would.

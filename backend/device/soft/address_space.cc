@@ -23,6 +23,22 @@ uint64_t AddressSpace::take(uint64_t bytes, uint64_t align) {
   return 0;
 }
 
+bool AddressSpace::take_at(uint64_t address, uint64_t bytes) {
+  auto at = free_.upper_bound(address);
+  if (at == free_.begin()) return false;
+  --at;
+  const uint64_t before = address - at->first;
+  if (before > at->second || bytes > at->second - before) return false;
+  const uint64_t after = at->second - before - bytes;
+  if (after) free_.emplace_hint(std::next(at), address + bytes, after);
+  if (before) {
+    at->second = before;
+  } else {
+    free_.erase(at);
+  }
+  return true;
+}
+
 void AddressSpace::give_back(uint64_t address, uint64_t bytes) {
   auto next = free_.lower_bound(address);
   if (next != free_.end() && address + bytes == next->first) {

@@ -12,6 +12,8 @@ class AddressSpace {
   AddressSpace(uint64_t begin, uint64_t bytes);
   // 0 when nothing fits. `align` is a power of two.
   uint64_t take(uint64_t bytes, uint64_t align);
+  // Exactly this range. False: somebody has some of it.
+  bool take_at(uint64_t address, uint64_t bytes);
   void give_back(uint64_t address, uint64_t bytes);
 
  private:

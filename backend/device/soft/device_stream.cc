@@ -180,6 +180,28 @@ CUresult SoftDevice::event_record(const EventRef& event, const StreamRef& stream
   return CUDA_SUCCESS;
 }
 
+std::optional<int64_t> SoftDevice::event_age(const EventRef& event) {
+  std::lock_guard lock(scheduler_.mutex());
+  const SoftEvent& of = as(event);
+  if (of.capture || !of.record || !of.record->is_complete()) return std::nullopt;
+  return now_ns() - of.record->nanoseconds();
+}
+
+CUresult SoftDevice::event_set_age(const EventRef& event, int64_t nanoseconds) {
+  SoftEvent& of = as(event);
+  auto op = std::make_shared<RecordOp>(of.context);
+  bool ready;
+  {
+    std::lock_guard lock(scheduler_.mutex());
+    ready = scheduler_.link(op, {});
+  }
+  if (ready) scheduler_.start(op);
+  std::lock_guard lock(scheduler_.mutex());
+  op->set_ended(now_ns() - nanoseconds);
+  of.record = std::move(op);
+  return CUDA_SUCCESS;
+}
+
 CUresult SoftDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {
   if (const CUresult error = scheduler_.error()) return error;
   std::lock_guard lock(scheduler_.mutex());

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "backend/device/given.h"
 #include "backend/device/soft/shared_memory.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
@@ -76,16 +77,35 @@ Memory::~Memory() {
   for (const auto& [address, bytes] : managed_) host_->charge_memory(-static_cast<int64_t>(bytes));
 }
 
+// Of a call that is made again, where it was before, or nowhere.
+void Memory::place(Allocation* allocation, uint64_t guard) {
+  const Given* const given = Given::current();
+  const uint64_t bytes = pages(allocation->bytes);
+  allocation->reserved = bytes + guard;
+  allocation->given = given != nullptr;
+  if (!given || !given->again()) {
+    allocation->address = space_.take(allocation->reserved, allocation->bytes >= kHugePage ? kHugePage : kPage);
+    return;
+  }
+  const uint64_t at = given->next();
+  if (at % kPage != 0) return;
+  bool taken = space_.take_at(at, allocation->reserved);
+  if (!taken && space_.take_at(at, bytes)) {  // it had no guard
+    allocation->reserved = bytes;
+    taken = true;
+  }
+  if (taken) allocation->address = at;
+}
+
 CUresult Memory::take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > VGPU_WINDOW_PART_BYTES / 2) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t guard = table_.size() < kGuardedAllocations && !spare_ ? kPage : 0;
   Allocation allocation;
   allocation.bytes = bytes;
-  allocation.reserved = pages(bytes) + guard;
   allocation.use = use;
   allocation.owner = owner;
-  allocation.address = space_.take(allocation.reserved, bytes >= kHugePage ? kHugePage : kPage);
+  place(&allocation, guard);
   if (!allocation.address) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = allocation.address;
   table_.emplace(allocation.address, allocation);
@@ -164,6 +184,7 @@ CUresult Memory::allocate(uint64_t bytes, Use use, const void* owner, uint64_t* 
     table_.erase(at);
     return result;
   }
+  if (Given* const given = Given::current()) given->give(at);
   *address = at;
   return CUDA_SUCCESS;
 }
@@ -261,6 +282,27 @@ std::optional<Allocation> Memory::find(uint64_t address) const {
   const auto found = table_.find(address);
   if (found == table_.end()) return std::nullopt;
   return found->second;
+}
+
+bool Memory::is_given(uint64_t address) const {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  return found != table_.end() && found->second.given && found->second.mapped != 0;
+}
+
+// Plain memory that nobody was given is the runner's own, and so are variables of code that it has made.
+std::string Memory::not_given(const std::function<bool(const void* owner)>& heap_of) const {
+  std::lock_guard lock(mutex_);
+  if (!managed_.empty()) return "managed memory";
+  for (const auto& [address, allocation] : table_) {
+    if (allocation.file) return "memory that other processes may have";
+    if (allocation.use == Use::kGraph) return "memory of graphs";
+    if (allocation.use == Use::kPool && allocation.live) return "memory of pools";
+    if (!allocation.given && allocation.use == Use::kPrivate && heap_of(allocation.owner)) {
+      return "memory that its kernels have allocated";
+    }
+  }
+  return {};
 }
 
 bool Memory::accessible(uint64_t address, uint64_t bytes) const {

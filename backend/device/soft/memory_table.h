@@ -8,9 +8,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backend/device/device.h"
@@ -38,6 +40,7 @@ struct Allocation {
   Use use = Use::kPlain;
   const void* owner = nullptr;           // a context or a pool
   bool live = true;                      // the program may use it
+  bool given = false;                    // to a call that is noted (given.h)
   uint32_t claims = 0;                   // launches that have a graph's allocation and have not freed it
   std::shared_ptr<const UniqueFd> file;  // its pages, once other processes may have them
   std::vector<swap::Piece> chunks;       // of one that may lie partly in host memory; else none
@@ -101,6 +104,11 @@ class Memory {
   // Of those that left: where their pages are. Pages that other processes may have stay out of it.
   std::vector<AwayMemory> away() const;
 
+  // Whether what begins there was given to a call that is noted.
+  bool is_given(uint64_t address) const;
+  // What the program has that was given to no such call, in a word: `heap_of` says who has a heap.
+  std::string not_given(const std::function<bool(const void* owner)>& heap_of) const;
+
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);
   void give_back_addresses(uint64_t address, uint64_t bytes);
@@ -129,6 +137,7 @@ class Memory {
   bool charge_locked(Allocation& allocation, uint64_t bytes);
   void uncharge_locked(Allocation& allocation, uint64_t bytes);
   CUresult take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address);
+  void place(Allocation* allocation, uint64_t guard);
 
   const uint64_t window_base_, share_;
   DeviceHost* const host_;

@@ -71,6 +71,8 @@ class RecordOp : public StreamOp {
   using StreamOp::StreamOp;
   bool start(Scheduler&, CUresult* status) override;
   int64_t nanoseconds() const { return nanoseconds_; }  // of the steady clock; valid once complete
+  // As if it had ended then.
+  void set_ended(int64_t nanoseconds) { nanoseconds_ = nanoseconds; }
 
  private:
   int64_t nanoseconds_ = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/device/device.h"
+#include "backend/device/gives_again.h"
 #include "backend/device/soft/child_work.h"
 #include "backend/device/soft/context.h"
 #include "backend/device/soft/executor.h"
@@ -24,7 +25,7 @@ namespace bandsaw::soft {
 
 class ArrayMemory;
 
-class SoftDevice final : public Device {
+class SoftDevice final : public Device, public GivesAgain {
  public:
   SoftDevice(const DeviceConfig& config, DeviceHost* host);
   ~SoftDevice() override;
@@ -79,6 +80,11 @@ class SoftDevice final : public Device {
   CUresult memory_leave() override { return memory_->leave(); }
   CUresult memory_return() override { return memory_->come_back(); }
   std::optional<std::vector<AwayMemory>> memory_away() override { return memory_->away(); }
+  GivesAgain* gives_again() override { return this; }
+  bool has_memory(uint64_t address) override { return memory_->is_given(address); }
+  std::string not_given() override;
+  std::optional<int64_t> event_age(const EventRef& event) override;
+  CUresult event_set_age(const EventRef& event, int64_t nanoseconds) override;
   CUresult chunk_move(uint64_t address, bool to_device) override { return memory_->move_chunk(address, to_device); }
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;

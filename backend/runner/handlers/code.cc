@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "backend/device/given.h"
 #include "backend/runner/handlers/handlers.h"
 #include "memory/base/log.h"
 
@@ -17,6 +18,12 @@ CUresult list_names(const std::vector<std::string>& names, uint32_t* count, std:
   for (const std::string& name : names) append(out, name.c_str(), name.size() + 1);
   *count = static_cast<uint32_t>(names.size());
   return CUDA_SUCCESS;
+}
+
+// The call has read this code.
+void note_code(std::vector<std::byte> bytes) {
+  Given* const given = Given::current();
+  if (given && !given->again()) given->set_code(std::make_shared<const std::vector<std::byte>>(std::move(bytes)));
 }
 
 }  // namespace
@@ -45,6 +52,11 @@ CUresult Handlers::copy_image(uint64_t image, uint64_t size, std::vector<std::by
 }
 
 CUresult Handlers::copy_code(uint64_t image, uint64_t size, std::vector<std::byte>* bytes, std::string* log) {
+  if (const Given* const given = Given::current(); given && given->again()) {
+    if (!given->code()) return CUDA_ERROR_INVALID_VALUE;
+    *bytes = *given->code();
+    return CUDA_SUCCESS;
+  }
   CUresult result = copy_image(image, size, bytes, log);
   if (result == CUDA_SUCCESS && world_.guard) result = world_.guard->rewrite(bytes, log);
   if (result != CUDA_SUCCESS && world_.guard) log::info("guard: {}", log->substr(0, kLogMax));
@@ -60,6 +72,7 @@ CUresult Handlers::library_load(C, uint64_t image, uint64_t size, uint64_t* libr
   if (log->size() > kLogMax) log->resize(kLogMax);
   if (result != CUDA_SUCCESS) log::info("library_load: error {}: {}", static_cast<int>(result), *log);
   if (result == CUDA_SUCCESS) world_.slicer.kernels().library_loaded(loaded, bytes);
+  note_code(std::move(bytes));
   return result == CUDA_SUCCESS ? give(HandleKind::kLibrary, std::move(loaded), 0, library) : result;
 }
 
@@ -157,6 +170,7 @@ CUresult Handlers::module_load(C call, uint64_t image, uint64_t size, uint64_t* 
   if (log->size() > kLogMax) log->resize(kLogMax);
   if (result != CUDA_SUCCESS) log::info("module_load: error {}: {}", static_cast<int>(result), *log);
   if (result == CUDA_SUCCESS) world_.slicer.kernels().module_loaded(loaded, bytes);
+  note_code(std::move(bytes));
   return result == CUDA_SUCCESS ? give(HandleKind::kModule, std::move(loaded), call.context.handle, module) : result;
 }
 

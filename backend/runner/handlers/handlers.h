@@ -217,6 +217,7 @@ class Handlers final : public wire::WireHandlers {
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);
+  bool captures() const { return !capturing_.empty(); }
   // Whether a stream_hold's word has not come to its value yet.
   bool still_holds(const wire::CheckedRecord& record) const;
   // The record is a launch whose kernel is still being compiled; asks for that. On the record loop's thread.

@@ -1,5 +1,6 @@
 #include "backend/runner/objects/handles.h"
 
+#include "backend/device/given.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -22,26 +23,72 @@ const HandleTable::Slot* HandleTable::slot(uint64_t handle) const {
   return slot.object && make_handle(slot.kind, slot.generation, part_ | index) == handle ? &slot : nullptr;
 }
 
-uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t owner) {
-  uint32_t index = 0;
-  if (!ledger_.take(kind)) return 0;
+// Of a call that is made again: the one that it had, or none.
+std::optional<uint32_t> HandleTable::take_index(HandleKind kind) {
+  if (const Given* const given = Given::current(); given && given->again()) {
+    const uint32_t index = index_of(given->next());
+    if (index >= slots_.size() || slots_[index].object) return std::nullopt;
+    if (make_handle(kind, slots_[index].generation, part_ | index) != given->next()) return std::nullopt;
+    return index;
+  }
   if (!free_.empty()) {
-    index = free_.back();
+    const uint32_t index = free_.back();
     free_.pop_back();
-  } else if (slots_.size() < kMax) {
-    index = static_cast<uint32_t>(slots_.size());
+    return index;
+  }
+  if (slots_.size() < kMax) {
     slots_.emplace_back();
-  } else {
+    return static_cast<uint32_t>(slots_.size() - 1);
+  }
+  log::error("the process holds {} handles, no more are given", kMax);
+  return std::nullopt;
+}
+
+uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t owner) {
+  if (!ledger_.take(kind)) return 0;
+  const auto index = take_index(kind);
+  if (!index) {
     ledger_.give_back(kind);
-    log::error("the process holds {} handles, no more are given", kMax);
     return 0;
   }
-  Slot& slot = slots_[index];
+  Slot& slot = slots_[*index];
   slot.kind = kind;
   slot.owner = owner;
   slot.object = std::move(object);
-  if (owner != 0) owned_[owner].insert(index);
-  return make_handle(kind, slot.generation, part_ | index);
+  if (owner != 0) owned_[owner].insert(*index);
+  const uint64_t handle = make_handle(kind, slot.generation, part_ | *index);
+  if (Given* const given = Given::current()) given->give(handle);
+  return handle;
+}
+
+std::vector<uint64_t> HandleTable::all() const {
+  std::vector<uint64_t> handles;
+  std::lock_guard lock(mutex_);
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].object) handles.push_back(make_handle(slots_[i].kind, slots_[i].generation, part_ | i));
+  }
+  return handles;
+}
+
+std::vector<uint32_t> HandleTable::generations() const {
+  std::vector<uint32_t> all;
+  std::lock_guard lock(mutex_);
+  for (const Slot& slot : slots_) all.push_back(slot.generation);
+  return all;
+}
+
+void HandleTable::begin_again(const std::vector<uint32_t>& generations) {
+  std::lock_guard lock(mutex_);
+  slots_.resize(generations.size());
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].generation = generations[i] & kGenerationMask;
+}
+
+void HandleTable::finish_again() {
+  std::lock_guard lock(mutex_);
+  free_.clear();
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].object) free_.push_back(i);
+  }
 }
 
 uint64_t HandleTable::add(HandleKind kind, ObjectRef object, uint64_t owner) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -48,6 +49,13 @@ class HandleTable {
   // The handle of an object made by add_once, or 0.
   uint64_t handle_of(const Object* object) const;
   size_t size() const;
+  std::vector<uint64_t> all() const;
+
+  // To give the same handles again, in an empty table: what will be the generation of the next handle of each index.
+  // While calls are made again (backend/device/given.h), they get the handles that they had; then finish_again().
+  std::vector<uint32_t> generations() const;
+  void begin_again(const std::vector<uint32_t>& generations);
+  void finish_again();
 
  private:
   struct Slot {
@@ -60,6 +68,7 @@ class HandleTable {
   void clear(uint32_t index, std::vector<ObjectRef>* gone);
   void clear_owned(uint64_t handle, std::vector<ObjectRef>* gone);
   uint64_t add_locked(HandleKind kind, ObjectRef object, uint64_t owner);
+  std::optional<uint32_t> take_index(HandleKind kind);
 
   uint32_t part_ = 0;  // where handles have it
   mutable std::mutex mutex_;

@@ -54,7 +54,8 @@ class EventWaker : public Waker {
 std::unique_ptr<Waker> make_futex_waker() { return std::make_unique<FutexWaker>(); }
 std::unique_ptr<Waker> make_event_waker(UniqueFd event) { return std::make_unique<EventWaker>(std::move(event)); }
 
-CommandRing::CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending)
+CommandRing::CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending,
+                         bool goes_on)
     : id_(id),
       waker_(waker),
       output_pending_(output_pending),
@@ -63,7 +64,22 @@ CommandRing::CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std:
       records_(memory_->host() + VGPU_RING_RECORDS_OFFSET),
       reply_(memory_->host() + VGPU_RING_REPLY_OFFSET) {
   // Guests hand over zeroed pages; this side's count begins at 0 in any case.
-  store(header_->head, __u64{0}, std::memory_order_release);
+  if (!goes_on) store(header_->head, __u64{0}, std::memory_order_release);
+}
+
+CommandRing::State CommandRing::state() {
+  std::lock_guard lock(mutex_);
+  return {head_, late_error_, unanswered_, call_};
+}
+
+bool CommandRing::set_state(const State& state) {
+  if (state.head % VGPU_RECORD_ALIGN != 0) return false;
+  std::lock_guard lock(mutex_);
+  head_ = tail_ = state.head;
+  late_error_ = state.late_error;
+  unanswered_ = false;
+  if (!closed_) store(header_->head, static_cast<__u64>(head_), std::memory_order_release);
+  return true;
 }
 
 CommandRing::Take CommandRing::broken(std::string* why, std::string text) {
@@ -132,9 +148,10 @@ RegionRef CommandRing::close() {
   return std::move(memory_);
 }
 
-bool CommandRing::begin_sync(bool synchronising) {
+bool CommandRing::begin_sync(const vgpu_record& header, bool synchronising) {
   std::lock_guard lock(mutex_);
   if (std::exchange(unanswered_, true)) return false;
+  call_ = header;
   synchronising_ = synchronising;
   return true;
 }

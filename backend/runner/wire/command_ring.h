@@ -45,8 +45,9 @@ class CommandRing : public wire::ReplySink {
   enum class Take { kNothing, kRecord, kBroken };
 
   // `memory` is at least VGPU_RING_BYTES long. `output_pending` tells whether printed text waits; both must outlive
-  // the ring.
-  CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending);
+  // the ring. `goes_on`: set_state() follows, before the first take().
+  CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending,
+              bool goes_on = false);
 
   uint32_t id() const { return id_; }
   // Copies the next record out and gives its room back. kBroken: the framing cannot be trusted; `why` says how, and
@@ -59,13 +60,25 @@ class CommandRing : public wire::ReplySink {
   RegionRef close();
 
   // Notes that synchronous record is being worked on. false: one is already, which a guest never does.
-  bool begin_sync(bool synchronising);
+  bool begin_sync(const vgpu_record& header, bool synchronising);
   void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed, std::span<const std::byte> tail) override;
   void done(const vgpu_done& done, CUresult result);
   // An error of an asynchronous call that is not sticky: the ring's next synchronising call returns it, once.
   void set_late_error(CUresult error);
   void set_sticky(CUresult error);
   void set_compiling(uint32_t kernels);
+
+  // What a ring has beside its pages, at a standstill.
+  struct State {
+    uint64_t head = 0;
+    CUresult late_error = CUDA_SUCCESS;
+    bool unanswered = false;
+    vgpu_record call{};  // that is unanswered
+  };
+  State state();
+  // Goes on where another process has left it, which knew it by this state; nothing is unanswered. False: such a place
+  // there is not.
+  bool set_state(const State& state);
 
   // What take() delivered ahead of its turn. The record loop's.
   bool has_pending = false;
@@ -88,6 +101,7 @@ class CommandRing : public wire::ReplySink {
   std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the ring
   bool closed_ = false;                 // guarded by mutex_
   bool unanswered_ = false;             // guarded by mutex_
+  vgpu_record call_{};                  // guarded by mutex_: that is unanswered
   bool synchronising_ = false;          // guarded by mutex_: the unanswered call
   CUresult late_error_ = CUDA_SUCCESS;  // guarded by mutex_
 };

@@ -39,4 +39,9 @@ std::string Output::fetch(size_t bytes) {
   return result;
 }
 
+std::string Output::copy() {
+  std::lock_guard lock(mutex_);
+  return text_.substr(begin_);
+}
+
 }  // namespace bandsaw::runner

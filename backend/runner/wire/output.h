@@ -16,6 +16,8 @@ class Output {
   void print(std::string_view text);
   // The oldest text, at most `bytes` of it.
   std::string fetch(size_t bytes);
+  // All that fetch() has not taken.
+  std::string copy();
   const std::atomic<bool>& pending() const { return pending_; }
 
  private:

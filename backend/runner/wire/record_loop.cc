@@ -84,11 +84,21 @@ void RecordLoop::drop_ring(uint32_t id, std::function<void()> gone) {
   wake();
 }
 
+void RecordLoop::go_on(uint64_t last_seq, std::vector<AgainRecord> again) {
+  std::lock_guard lock(mutex_);
+  commands_.last_seq = last_seq;
+  commands_.again = std::move(again);
+  has_commands_.store(true);
+  wake();
+}
+
 void RecordLoop::take_commands() {
   std::lock_guard lock(mutex_);
   has_commands_.store(false);
   for (CommandRingRef& ring : commands_.add) rings_.push_back(std::move(ring));
   for (Dropped& dropped : commands_.drop) dropping_.push_back(std::move(dropped));
+  if (commands_.last_seq) last_seq_ = *commands_.last_seq;
+  for (AgainRecord& record : commands_.again) again_.push_back(std::move(record));
   commands_ = {};
 }
 
@@ -102,7 +112,7 @@ void RecordLoop::run() {
       continue;
     }
     said_call_waits_ = false;
-    if (!process_->waiting().full() && serve_any()) {
+    if (!process_->waiting().full() && (serve_again() || serve_any())) {
       gate_probes_ = 0;
       continue;
     }
@@ -185,6 +195,14 @@ bool RecordLoop::serve(const CommandRingRef& ring) {
   return true;
 }
 
+bool RecordLoop::serve_again() {
+  if (again_.empty()) return false;
+  AgainRecord next = std::move(again_.front());
+  again_.pop_front();
+  process_->execute(next.first, next.second);
+  return true;
+}
+
 bool RecordLoop::serve_any() {
   // The next record is usually in the ring that had the last one.
   if (current_ < rings_.size() && serve(rings_[current_])) return true;
@@ -201,9 +219,9 @@ bool RecordLoop::any_more() const {
 }
 
 bool RecordLoop::any_wait() const {
-  return !process_->waiting().empty() || std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) {
-    return ring->has_pending || ring->has_more();
-  });
+  return !process_->waiting().empty() || !again_.empty() ||
+         std::any_of(rings_.begin(), rings_.end(),
+                     [](const CommandRingRef& ring) { return ring->has_pending || ring->has_more(); });
 }
 
 // While the device waits on this thread, for work of this process: others need not wait for the time slice's end as

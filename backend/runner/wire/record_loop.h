@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,10 @@ class RecordLoop {
   void add_ring(CommandRingRef ring);
   // Executes what the ring still holds, then drops it and calls `gone`, from the record loop's thread.
   void drop_ring(uint32_t id, std::function<void()> gone);
+  // Records begin after this sequence number, and these come first. With the first rings, before they have any.
+  void go_on(uint64_t last_seq, std::vector<AgainRecord> again);
+  // Of the last record that was taken in its turn. Only at a standstill.
+  uint64_t last_seq() const { return last_seq_; }
   // Looks at what the process is to do.
   void wake();
 
@@ -49,12 +54,15 @@ class RecordLoop {
   struct Commands {
     std::vector<CommandRingRef> add;
     std::vector<Dropped> drop;
+    std::optional<uint64_t> last_seq;
+    std::vector<AgainRecord> again;
   };
 
   void run();
   void take_commands();
   bool serve(const CommandRingRef& ring);
   bool serve_any();
+  bool serve_again();
   bool any_more() const;
   bool any_wait() const;
   bool is_wanted();
@@ -81,6 +89,7 @@ class RecordLoop {
   int gate_probes_ = 0;           // at the rings, in vain, while work waits at a gate
   size_t current_ = 0;            // the ring that had the last record
   uint64_t last_seq_ = 0;
+  std::deque<AgainRecord> again_;  // before all that is in the rings
   const std::chrono::nanoseconds poll_budget_max_;
   std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping
   std::thread thread_;

@@ -4,6 +4,11 @@
 
 namespace bandsaw::runner {
 
+bool WaitingRecords::has(const CommandRing& ring, uint64_t seq) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Entry& entry) { return entry.ring.get() == &ring && entry.record.seq == seq; });
+}
+
 bool WaitingRecords::holds(const CommandRing& ring) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.ring.get() == &ring; });
 }

@@ -38,6 +38,8 @@ class WaitingRecords {
   // No more is to be taken out of the rings: what waits there waits as well.
   bool full() const { return entries_.size() >= kMost || bytes_ >= kMostBytes; }
   bool holds(const CommandRing& ring) const;
+  // This record of the ring.
+  bool has(const CommandRing& ring, uint64_t seq) const;
   // Some wait for this engine.
   bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
   // Some are not of this stream.

@@ -34,6 +34,10 @@ Status write_example(Sink* sink) {
   Status status = write_one(sink, Head{.id = {1, 2, 3}, .vgpu = {4}, .runners = 2});
   for (const int pid : {10, 20}) {
     if (status.ok()) status = write_one(sink, RunnerHead{.pid = pid});
+    // Of the first all that another runner needs, of the second what that could not have.
+    const std::string said = pid == 10 ? "its state" : "a graph";
+    if (status.ok()) status = write_one(sink, pid == 10 ? StateHead{said.size(), 0} : StateHead{0, said.size()});
+    if (status.ok()) status = sink->write(std::as_bytes(std::span(said)));
     for (int i = 0; i < 3 && status.ok(); ++i) {
       status = write_one(sink, Piece{.address = kPage * static_cast<uint64_t>(i), .bytes = kPage});
       if (status.ok()) status = sink->write(page(pid + i));
@@ -71,9 +75,11 @@ TEST(SavedFile, ComesBack) {
   ASSERT_TRUE(source.ok());
   RunnerHead runner;
   Piece piece;
+  std::string words;
   std::vector<std::byte> memory(kPage);
   ASSERT_TRUE(read_head(source.value().get(), &head).ok() && read_one(source.value().get(), &runner).ok() &&
-              read_one(source.value().get(), &piece).ok() && source.value()->read(memory).ok());
+              copy_state(source.value().get(), nullptr, &words).ok() && read_one(source.value().get(), &piece).ok() &&
+              source.value()->read(memory).ok());
   EXPECT_EQ(runner.pid, 10);
   EXPECT_EQ(piece.bytes, kPage);
   EXPECT_EQ(memory, page(10));
@@ -107,6 +113,8 @@ std::vector<std::byte> read_all(const std::string& content) {
     RunnerHead runner;
     if (!read_one(source.value().get(), &runner).ok()) return {};
     (void)write_one(&collect, runner);
+    std::string words;
+    if (!copy_state(source.value().get(), &collect, &words).ok()) return {};
     if (!copy_pieces(source.value().get(), &collect, &bytes).ok()) return {};
   }
   return source.value()->end().ok() ? collect.all : std::vector<std::byte>();
@@ -139,8 +147,8 @@ TEST(SavedFile, WhatItIsStandsInFront) {
   EXPECT_EQ(check("").message(), "it is no saved virtual GPU");
   EXPECT_EQ(check(std::string(4096, 'x')).code(), EINVAL);
   std::string later = example();
-  later[sizeof kMagic] = 2;
-  EXPECT_NE(check(later).message().find("version 2"), std::string::npos);
+  later[sizeof kMagic] = 3;
+  EXPECT_NE(check(later).message().find("version 3"), std::string::npos);
 }
 
 TEST(SavedFile, AFullDiskIsAnError) {
@@ -195,6 +203,23 @@ TEST(SavedPieces, NoMoreComesThanThereIsRoomFor) {
   Bytes more = Bytes::of(Piece{kPage, kPage}, std::array<std::byte, kPage>{}, Piece{});
   EXPECT_EQ(copy_pieces(&more, nullptr, &bytes, &room).code(), EDQUOT);
   EXPECT_EQ(bytes, kPage);
+}
+
+TEST(SavedPieces, WordsSayWhatAnotherRunnerCouldNotHave) {
+  Bytes source = Bytes::of(StateHead{0, 7}, std::array{'a', ' ', 'g', 'r', 'a', 'p', 'h'});
+  std::string words;
+  EXPECT_TRUE(copy_state(&source, nullptr, &words).ok());
+  EXPECT_EQ(words, "a graph");
+}
+
+TEST(SavedPieces, AStateThatMakesNoSenseIsRefused) {
+  std::string words;
+  for (const StateHead& head : {StateHead{kStateMost + 1, 0}, StateHead{0, kWordsMost + 1}, StateHead{1, 1}}) {
+    Bytes source = Bytes::of(head);
+    EXPECT_EQ(copy_state(&source, nullptr, &words).code(), EPROTO) << head.bytes << " " << head.words;
+  }
+  Bytes unended = Bytes::of(StateHead{100, 0});
+  EXPECT_EQ(copy_state(&unended, nullptr, &words).code(), EPIPE);
 }
 
 TEST(SavedPieces, AHeadThatMakesNoSenseIsRefused) {

@@ -32,8 +32,9 @@ class PagedRunner final : public FakeRunner {
     if (message.type == RunnerMessageType::kSaveMemory && !fds.empty()) {
       wait();  // one thing after the other, as a runner does
       const int pipe = ::fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-      threads_.emplace_back([this, pipe, write = message.flags == kSavedWrite] {
+      threads_.emplace_back([this, pipe, write = message.flags == kSavedWrite, make = message.flags == kSavedMake] {
         const UniqueFd end(pipe);
+        if (make) read_state(pipe);
         write ? write_page(pipe) : read_page(pipe);
       });
     }
@@ -44,6 +45,8 @@ class PagedRunner final : public FakeRunner {
     FakeRunner::send(message, tail, fds, std::move(done));
   }
   bool breaks_off = false, endless = false;
+  std::string state = "all", lacks;  // what it says of itself
+  std::string became;                // what it was told to become
   std::vector<std::byte> page;
 
  private:
@@ -52,10 +55,21 @@ class PagedRunner final : public FakeRunner {
     return ::write(pipe, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
   }
   void write_page(int pipe) {
+    const saved::StateHead head{state.size(), lacks.size()};
+    if (!put(pipe, std::as_bytes(std::span(&head, 1))) || !put(pipe, std::as_bytes(std::span(state))) ||
+        !put(pipe, std::as_bytes(std::span(lacks)))) {
+      return;
+    }
     const saved::Piece piece{0x1000u * static_cast<uint64_t>(process), saved::kPage}, last{};
     if (!put(pipe, std::as_bytes(std::span(&piece, 1))) || breaks_off || !put(pipe, page)) return;
     while (endless && put(pipe, std::as_bytes(std::span(&piece, 1))) && put(pipe, page)) continue;
     put(pipe, std::as_bytes(std::span(&last, 1)));
+  }
+  void read_state(int pipe) {
+    saved::StateHead head;
+    EXPECT_EQ(::read(pipe, &head, sizeof head), static_cast<ssize_t>(sizeof head));
+    became.resize(head.bytes);
+    EXPECT_EQ(::read(pipe, became.data(), became.size()), static_cast<ssize_t>(became.size()));
   }
   void read_page(int pipe) {
     saved::Piece piece;
@@ -81,13 +95,22 @@ class SaverTest : public ::testing::Test {
                                                     .suspended = [this] { return suspended_; },
                                                     .stay = [this](const std::string& why) { stay_ = why; },
                                                     .memory = [this] { return memory_; },
+                                                    .awaits = [this] { return !new_ones_.empty(); },
+                                                    .revive = [this](const Saver::Revived& done) { revive(done); },
+                                                    .revived = [this](bool well) { revived_ = well; },
                                                     .vgpu = {7}});
     living_ = {&first_, &second_};
+  }
+  void revive(const Saver::Revived& done) {
+    if (!revive_error_.ok()) return done(revive_error_, {});
+    for (const auto& [pid, runner] : new_ones_) living_.push_back(runner);
+    done({}, new_ones_);
   }
   void turn() {
     event_base_loop(base_.get(), EVLOOP_NONBLOCK);
     first_.answer_all();
     second_.answer_all();
+    new_one_.answer_all();
     ::usleep(500);
   }
   bool until(const std::function<bool()>& holds) {
@@ -136,7 +159,10 @@ class SaverTest : public ::testing::Test {
   BasePtr base_{event_base_new()};
   sockaddr_storage address_{.ss_family = AF_UNIX, .__ss_padding = {}, .__ss_align = 0};
   socklen_t length_ = 0;
-  PagedRunner first_{11}, second_{22};
+  PagedRunner first_{11}, second_{22}, new_one_{33};
+  std::map<int, Runner*> new_ones_;  // by the runners that have ended
+  Status revive_error_;
+  std::optional<bool> revived_;
   std::vector<Runner*> living_;
   bool suspended_ = true;
   uint64_t memory_ = 1 << 20;
@@ -255,6 +281,49 @@ TEST_F(SaverTest, OnceItsProgramsHaveEndedNobodyNeedsTheFile) {
   living_.clear();
   EXPECT_EQ(saver_->saved(), "");
   EXPECT_EQ(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).code(), EBUSY);
+}
+
+TEST_F(SaverTest, WhatARunnerCouldNotFollowIsSaid) {
+  second_.state.clear();
+  second_.lacks = "a graph";
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  const UniqueFd client = bring("a", file.get());
+  EXPECT_EQ(heard(client)["lacks"], "a graph");
+  say(client, {{"keep", true}, {"end", true}});
+  EXPECT_EQ(heard(client)["ok"], true);
+  EXPECT_FALSE(first_.killed || second_.killed);
+  EXPECT_TRUE(saver_->replaceable(11));
+  EXPECT_FALSE(saver_->replaceable(22));
+}
+
+TEST_F(SaverTest, RunnersThatEndAreFollowedByOthers) {
+  const UniqueFd file(::memfd_create("saved", MFD_CLOEXEC));
+  ASSERT_TRUE(saver_->expect(Saver::What::kSave, "a", ::geteuid()).ok());
+  const UniqueFd saving = bring("a", file.get());
+  EXPECT_EQ(heard(saving)["lacks"], "");
+  say(saving, {{"keep", true}, {"end", true}});
+  EXPECT_EQ(heard(saving)["ok"], true);
+  EXPECT_TRUE(first_.killed && second_.killed);
+  living_.clear();
+  EXPECT_EQ(saver_->saved(), "") << "all have ended";
+  new_ones_ = {{11, &new_one_}};
+  EXPECT_EQ(saver_->saved().size(), 32u);
+
+  revive_error_ = Status::error(EIO, "there is none");
+  ASSERT_TRUE(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).ok());
+  EXPECT_EQ(heard(bring("b", file.get()))["error"], "there is none");
+  EXPECT_EQ(revived_, false);
+  EXPECT_NE(saver_->saved(), "");
+
+  revive_error_ = {};
+  ASSERT_TRUE(saver_->expect(Saver::What::kRestore, "c", ::geteuid()).ok());
+  EXPECT_EQ(heard(bring("c", file.get()))["ok"], true);
+  new_one_.wait();
+  EXPECT_EQ(revived_, true);
+  EXPECT_EQ(new_one_.became, "all");
+  EXPECT_EQ(new_one_.page[0], std::byte(11));
+  EXPECT_EQ(saver_->saved(), "");
 }
 
 }  // namespace

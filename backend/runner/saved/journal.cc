@@ -1,0 +1,153 @@
+#include "backend/runner/saved/journal.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace bandsaw::runner {
+namespace {
+
+using wire::Opcode;
+
+enum class Role { kNone, kMakes, kSets, kRefuses };
+
+Role role_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kContextCreate:
+    case Opcode::kLibraryLoad:
+    case Opcode::kLibraryKernel:
+    case Opcode::kLibraryGlobal:
+    case Opcode::kKernelFunction:
+    case Opcode::kModuleLoad:
+    case Opcode::kModuleFunction:
+    case Opcode::kMemoryAlloc:
+    case Opcode::kPoolCreate:
+    case Opcode::kPoolDefault:
+    case Opcode::kStreamCreate:
+    case Opcode::kStreamCreatePart:
+    case Opcode::kEventCreate:
+      return Role::kMakes;
+    case Opcode::kContextSetLimit:
+    case Opcode::kContextReset:
+    case Opcode::kFunctionSetAttribute:
+    case Opcode::kPoolSetAttribute:
+      return Role::kSets;
+    case Opcode::kLibraryBindManaged:
+      return Role::kRefuses;
+    default:
+      return Role::kNone;
+  }
+}
+
+// Whose setting the call changes.
+uint64_t target_of(const wire::CheckedRecord& record) {
+  return record.opcode == Opcode::kContextSetLimit ? record.context : wire::handle_at(record, 0);
+}
+
+// What it changes: the call, its target, and the number of the limit or attribute.
+std::string setting_of(const wire::CheckedRecord& record) {
+  uint32_t which = 0;
+  std::memcpy(&which, record.args + (record.opcode == Opcode::kContextSetLimit ? 0 : sizeof(uint64_t)), sizeof which);
+  const uint64_t parts[] = {static_cast<uint64_t>(record.opcode), target_of(record), which};
+  return {reinterpret_cast<const char*>(parts), sizeof parts};
+}
+
+std::vector<std::byte> bytes_of(const wire::CheckedRecord& record) {
+  const std::byte* const begin = record.args - sizeof(vgpu_record);
+  vgpu_record header;
+  std::memcpy(&header, begin, sizeof header);
+  return {begin, begin + header.bytes};
+}
+
+}  // namespace
+
+bool is_noted(Opcode opcode) { return role_of(opcode) != Role::kNone; }
+
+void Journal::add(uint64_t place, const wire::CheckedRecord& record, const Given& given, bool loads) {
+  const Role role = loads ? Role::kMakes : role_of(record.opcode);
+  if (role == Role::kNone || (role == Role::kMakes && given.numbers().empty())) return;
+  std::lock_guard lock(mutex_);
+  if (role == Role::kRefuses) {
+    managed_variables_ = true;
+    return;
+  }
+  if (record.opcode == Opcode::kContextReset) return drop_settings_of(wire::handle_at(record, 0));
+  JournalEntry entry{bytes_of(record), given.numbers(), given.code(), loads};
+  if (role == Role::kSets) {
+    const auto [known, first] = setting_of_.try_emplace(setting_of(record), place);
+    if (!first) erase(std::exchange(known->second, place));
+  }
+  supersede(place, entry);
+  if (entry.code && code_bytes_ + entry.code->size() > kCodeMost) {
+    entry.code = nullptr;
+    code_left_out_ = true;
+  }
+  if (entry.code) code_bytes_ += entry.code->size();
+  entries_.emplace(place, std::move(entry));
+  if (entries_.size() >= prune_at_) prune();
+}
+
+// Who was given one of these numbers before has lost it since.
+void Journal::supersede(uint64_t place, const JournalEntry& entry) {
+  for (const uint64_t number : entry.given) {
+    const auto [known, first] = place_of_.try_emplace(number, place);
+    if (!first) erase(std::exchange(known->second, place));
+  }
+}
+
+void Journal::drop_settings_of(uint64_t context) {
+  for (auto at = setting_of_.begin(); at != setting_of_.end();) {
+    uint64_t parts[3];
+    std::memcpy(parts, at->first.data(), sizeof parts);
+    if (parts[0] == static_cast<uint64_t>(Opcode::kContextSetLimit) && parts[1] == context) {
+      erase(at->second);
+      at = setting_of_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+void Journal::erase(uint64_t place) {
+  const auto found = entries_.find(place);
+  if (found == entries_.end()) return;
+  if (found->second.code) code_bytes_ -= found->second.code->size();
+  for (const uint64_t number : found->second.given) {
+    const auto known = place_of_.find(number);
+    if (known != place_of_.end() && known->second == place) place_of_.erase(known);
+  }
+  entries_.erase(found);
+}
+
+bool Journal::matters(const JournalEntry& entry) const {
+  if (!entry.given.empty()) return std::any_of(entry.given.begin(), entry.given.end(), lives_);
+  wire::CheckedRecord record;
+  return wire::check(entry.record, &record) == nullptr && lives_(target_of(record));
+}
+
+void Journal::prune() {
+  for (auto at = entries_.begin(); at != entries_.end();) {
+    const uint64_t place = at->first;
+    const bool keep = matters((at++)->second);
+    if (!keep) erase(place);
+  }
+  std::erase_if(setting_of_, [this](const auto& one) { return !entries_.contains(one.second); });
+  prune_at_ = std::max<size_t>(64, 2 * entries_.size());
+}
+
+std::vector<JournalEntry> Journal::entries(std::string* why) {
+  std::lock_guard lock(mutex_);
+  prune();
+  std::vector<JournalEntry> all;
+  for (const auto& [place, entry] : entries_) all.push_back(entry);
+  if (managed_variables_) *why = "managed variables";
+  const bool lacks_code =
+      code_left_out_ && std::any_of(all.begin(), all.end(), [](const JournalEntry& entry) {
+        wire::CheckedRecord record;
+        const bool good = wire::check(entry.record, &record) == nullptr;
+        return good && !entry.code && (record.opcode == Opcode::kLibraryLoad || record.opcode == Opcode::kModuleLoad);
+      });
+  if (lacks_code) *why = "more than 64 MiB of code";
+  return all;
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,194 @@
+// What a guest process has, for another runner; and how this one becomes what another one was.
+#include <cstring>
+#include <iterator>
+#include <set>
+
+#include "backend/device/gives_again.h"
+#include "backend/runner/process.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+using wire::HandleKind;
+using wire::Opcode;
+
+// Programs know what is theirs by these words.
+const char* words_for(HandleKind kind) {
+  static constexpr const char* kWords[] = {"nothing",
+                                           "a context",
+                                           "a module",
+                                           "a library",
+                                           "a kernel",
+                                           "a function",
+                                           "a stream",
+                                           "an event",
+                                           "a graph",
+                                           "a graph's node",
+                                           "an executable graph",
+                                           "a memory pool",
+                                           "an array",
+                                           "a mipmapped array",
+                                           "a texture",
+                                           "a surface",
+                                           "mapped or shared memory",
+                                           "a linker"};
+  const auto at = static_cast<size_t>(kind);
+  return at < std::size(kWords) ? kWords[at] : "something else";
+}
+
+// Nobody waits for what a call that is made again answers.
+class NoReply : public wire::ReplySink {
+ public:
+  void reply(uint64_t, CUresult, std::span<const std::byte>, std::span<const std::byte>) override {}
+};
+
+// The guest's callback thread asks for its next function, and what it was given before has long ended.
+std::vector<std::byte> next_callback(const vgpu_record& call) {
+  constexpr size_t kBytes = sizeof(vgpu_record) + sizeof(wire::NextCallbackArgs);
+  std::vector<std::byte> bytes((kBytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN);
+  vgpu_record header = call;
+  header.bytes = static_cast<uint32_t>(bytes.size());
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+Status damaged(const char* what) { return Status::error(EPROTO, "the program that was saved {}", what); }
+
+}  // namespace
+
+bool Process::lives(uint64_t number) const {
+  const HandleKind kind = wire::kind_of(number);
+  if (kind == HandleKind::kNone) return device_->gives_again()->has_memory(number);
+  return objects_->find(kind, number) != nullptr;
+}
+
+// Of a launch: loading its code may give it memory.
+bool Process::awaits_compiler(const wire::CheckedRecord& record) {
+  if (!journal_) return handlers_->awaits_compiler(record);
+  Given given;
+  const Given::Scope scope(&given);
+  const bool awaits = handlers_->awaits_compiler(record);
+  if (!given.numbers().empty()) journal_->add(journal_->place(), record, given, true);
+  return awaits;
+}
+
+std::string Process::cannot_go(const std::vector<JournalEntry>& calls) const {
+  if (handlers_->captures()) return "a stream that is being captured";
+  if (std::string memory = device_->gives_again()->not_given(); !memory.empty()) return memory;
+  std::set<uint64_t> noted;
+  for (const JournalEntry& call : calls) noted.insert(call.given.begin(), call.given.end());
+  for (const uint64_t handle : objects_->table().all()) {
+    if (!noted.contains(handle)) return words_for(wire::kind_of(handle));
+  }
+  return {};
+}
+
+std::string Process::rings_state(ProcessState* state) {
+  std::lock_guard lock(rings_mutex_);
+  for (const auto& [id, ring] : rings_) {
+    RingState of{.id = id, .state = ring->state(), .pending = {}};
+    if (ring->has_pending) of.pending = ring->pending.bytes;
+    const bool waits = waiting_.has(*ring, of.state.call.seq);
+    if (of.state.unanswered && !waits) {
+      if (of.state.call.opcode != static_cast<uint32_t>(Opcode::kNextCallback)) return "a call that is being answered";
+      state->waiting.emplace_back(id, next_callback(of.state.call));
+    }
+    state->rings.push_back(std::move(of));
+  }
+  for (size_t i = 0; i < waiting_.size(); ++i) state->waiting.emplace_back(waiting_[i].ring->id(), waiting_[i].bytes);
+  return {};
+}
+
+std::string Process::describe(ProcessState* state) {
+  if (!journal_) return "a device that cannot give the same addresses again";
+  if (guard_) return "guarded kernels";
+  std::string why = rings_state(state);
+  state->window_base = memory_->window().base();
+  state->part = part_;
+  state->sticky = sticky_.load();
+  state->output = output_.copy();
+  if (!why.empty() || poisoned()) return why;  // of one that has failed nothing else is of use
+  state->generations = objects_->table().generations();
+  state->calls = journal_->entries(&why);
+  if (why.empty()) why = cannot_go(state->calls);
+  for (const uint64_t handle : objects_->table().all()) {
+    if (wire::kind_of(handle) != HandleKind::kEvent) continue;
+    const auto event = std::static_pointer_cast<Event>(objects_->find(HandleKind::kEvent, handle));
+    if (const auto age = device_->gives_again()->event_age(event)) state->events.emplace_back(handle, *age);
+  }
+  return why;
+}
+
+Status Process::make_call(const JournalEntry& entry) {
+  wire::CheckedRecord record;
+  if (const char* wrong = wire::check(entry.record, &record)) return damaged(wrong);
+  if (!entry.loads && !is_noted(record.opcode)) return damaged("made a call that is not to be made again");
+  Given given(entry.given, entry.code);
+  const Given::Scope scope(&given);
+  if (entry.loads) {
+    handlers_->awaits_compiler(record);
+  } else {
+    wire::CallContext call;
+    call.sink = std::make_shared<NoReply>();
+    const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
+    if (outcome.result != CUDA_SUCCESS) {
+      return Status::error(outcome.result == CUDA_ERROR_OUT_OF_MEMORY ? ENOMEM : EPROTO, "{} again: error {}",
+                           record.info->name, static_cast<int>(outcome.result));
+    }
+  }
+  if (!given.all_given()) return Status::error(EPROTO, "{} again: it was given something else", record.info->name);
+  Given noted;
+  for (const uint64_t number : entry.given) noted.give(number);
+  noted.set_code(entry.code);
+  journal_->add(journal_->place(), record, noted, entry.loads);
+  return {};
+}
+
+Status Process::make_again(const ProcessState& state) {
+  if (!journal_ || guard_) return Status::error(ENOTSUP, "this runner cannot become what another one was");
+  if (state.window_base != memory_->window().base() || state.part != part_) {
+    return Status::error(EADDRNOTAVAIL, "the addresses of the program that was saved are not free here");
+  }
+  if (objects_->table().size() != 0) return Status::error(EALREADY, "this runner has objects already");
+  if (state.generations.size() > HandleTable::kMax) return damaged("has too many handles");
+  objects_->table().begin_again(state.generations);
+  for (const JournalEntry& call : state.calls) {
+    if (Status status = make_call(call); !status.ok()) return status;
+  }
+  objects_->table().finish_again();
+  for (const auto& [handle, age] : state.events) {
+    const auto event = std::static_pointer_cast<Event>(objects_->find(HandleKind::kEvent, handle));
+    if (!event || device_->gives_again()->event_set_age(event, age) != CUDA_SUCCESS) return damaged("had other events");
+  }
+  output_.print(state.output);
+  if (state.sticky != CUDA_SUCCESS) poisoned(state.sticky);
+  log::info("becomes a program that was saved: {} calls are made again", state.calls.size());
+  return {};
+}
+
+// A ring that is not in the state is a new one; one that is gone takes its records along.
+Status Process::go_on(const ProcessState& state, std::vector<AgainRecord>* again) {
+  std::lock_guard lock(rings_mutex_);
+  for (const auto& [id, ring] : rings_) ring->set_state({});
+  for (const RingState& of : state.rings) {
+    const auto ring = rings_.find(of.id);
+    if (ring == rings_.end()) continue;
+    if (!ring->second->set_state(of.state)) return damaged("had other rings");
+    if (of.pending.size() < sizeof(vgpu_record)) continue;
+    ring->second->pending.bytes = of.pending;
+    std::memcpy(&ring->second->pending.header, of.pending.data(), sizeof(vgpu_record));
+    ring->second->has_pending = true;
+  }
+  for (const auto& [id, bytes] : state.waiting) {
+    const auto ring = rings_.find(id);
+    if (ring == rings_.end()) continue;
+    if (bytes.size() < sizeof(vgpu_record)) return damaged("had other calls");
+    Record record{.header = {}, .bytes = bytes};
+    std::memcpy(&record.header, bytes.data(), sizeof(vgpu_record));
+    again->emplace_back(ring->second, std::move(record));
+  }
+  return {};
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,173 @@
+#include "backend/runner/saved/process_state.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace bandsaw::runner {
+namespace {
+
+// Of one list; more than any process has.
+constexpr uint64_t kCountMost = 1u << 22, kBytesMost = 1ull << 30;
+
+class Writer {
+ public:
+  template <typename T>
+  void one(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    raw(&value, sizeof value);
+  }
+  void bytes(std::span<const std::byte> data) {
+    one(uint64_t{data.size()});
+    raw(data.data(), data.size());
+  }
+  template <typename T>
+  void numbers(const std::vector<T>& all) {
+    bytes(std::as_bytes(std::span(all)));
+  }
+  std::vector<std::byte> take() { return std::move(out_); }
+
+ private:
+  void raw(const void* data, size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    out_.insert(out_.end(), begin, begin + size);
+  }
+  std::vector<std::byte> out_;
+};
+
+// After something that is not there all is zero, and good() says so.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> in) : in_(in) {}
+  template <typename T>
+  T one() {
+    T value{};
+    if (take(sizeof value)) std::memcpy(&value, taken_.data(), sizeof value);
+    return value;
+  }
+  std::span<const std::byte> bytes() {
+    const auto size = one<uint64_t>();
+    return size <= kBytesMost && take(size) ? taken_ : std::span<const std::byte>();
+  }
+  std::vector<std::byte> blob() {
+    const auto found = bytes();
+    return {found.begin(), found.end()};
+  }
+  template <typename T>
+  std::vector<T> numbers() {
+    const auto found = bytes();
+    good_ = good_ && found.size() % sizeof(T) == 0;
+    std::vector<T> all(good_ ? found.size() / sizeof(T) : 0);
+    if (!all.empty()) std::memcpy(all.data(), found.data(), all.size() * sizeof(T));
+    return all;
+  }
+  // How many follow, each of some bytes.
+  uint64_t count() {
+    const auto number = one<uint64_t>();
+    good_ = good_ && number <= std::min<uint64_t>(kCountMost, in_.size());
+    return good_ ? number : 0;
+  }
+  bool good() const { return good_; }
+  bool at_end() const { return good_ && in_.empty(); }
+
+ private:
+  bool take(uint64_t size) {
+    good_ = good_ && size <= in_.size();
+    if (!good_) return false;
+    taken_ = in_.first(size);
+    in_ = in_.subspan(size);
+    return true;
+  }
+  std::span<const std::byte> in_, taken_;
+  bool good_ = true;
+};
+
+void write(Writer* out, const JournalEntry& call) {
+  out->bytes(call.record);
+  out->numbers(call.given);
+  out->one(uint8_t{call.loads});
+  out->one(uint8_t{call.code != nullptr});
+  if (call.code) out->bytes(*call.code);
+}
+
+JournalEntry read_call(Reader* in) {
+  JournalEntry call;
+  call.record = in->blob();
+  call.given = in->numbers<uint64_t>();
+  call.loads = in->one<uint8_t>() != 0;
+  if (in->one<uint8_t>() != 0) call.code = std::make_shared<const std::vector<std::byte>>(in->blob());
+  return call;
+}
+
+void write(Writer* out, const RingState& ring) {
+  out->one(ring.id);
+  out->one(ring.state.head);
+  out->one(ring.state.late_error);
+  out->bytes(ring.pending);
+}
+
+RingState read_ring(Reader* in) {
+  RingState ring;
+  ring.id = in->one<uint32_t>();
+  ring.state.head = in->one<uint64_t>();
+  ring.state.late_error = in->one<CUresult>();
+  ring.pending = in->blob();
+  return ring;
+}
+
+}  // namespace
+
+std::vector<std::byte> to_bytes(const ProcessState& state) {
+  Writer out;
+  out.one(wire::kSchema);
+  out.one(state.window_base);
+  out.one(state.part);
+  out.one(state.sticky);
+  out.one(state.last_seq);
+  out.bytes(std::as_bytes(std::span(state.output)));
+  out.numbers(state.generations);
+  out.one(uint64_t{state.calls.size()});
+  for (const JournalEntry& call : state.calls) write(&out, call);
+  out.one(uint64_t{state.events.size()});
+  for (const auto& [handle, age] : state.events) {
+    out.one(handle);
+    out.one(age);
+  }
+  out.one(uint64_t{state.rings.size()});
+  for (const RingState& ring : state.rings) write(&out, ring);
+  out.one(uint64_t{state.waiting.size()});
+  for (const auto& [ring, record] : state.waiting) {
+    out.one(ring);
+    out.bytes(record);
+  }
+  return out.take();
+}
+
+Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  const auto schema = in.one<vgpu_schema>();
+  if (std::memcmp(&schema, &wire::kSchema, sizeof schema) != 0) {
+    return Status::error(EPROTO, "it was saved by another release");
+  }
+  ProcessState state;
+  state.window_base = in.one<uint64_t>();
+  state.part = in.one<uint32_t>();
+  state.sticky = in.one<CUresult>();
+  state.last_seq = in.one<uint64_t>();
+  const auto output = in.bytes();
+  state.output.assign(reinterpret_cast<const char*>(output.data()), output.size());
+  state.generations = in.numbers<uint32_t>();
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.calls.push_back(read_call(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) {
+    const auto handle = in.one<uint64_t>();
+    state.events.emplace_back(handle, in.one<int64_t>());
+  }
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.rings.push_back(read_ring(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) {
+    const auto ring = in.one<uint32_t>();
+    state.waiting.emplace_back(ring, in.blob());
+  }
+  if (!in.at_end()) return Status::error(EPROTO, "what is said of a program's objects is damaged");
+  return state;
+}
+
+}  // namespace bandsaw::runner

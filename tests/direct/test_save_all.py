@@ -1,0 +1,127 @@
+"""Virtual GPUs that are saved with all that their programs have: their runners end, and new ones follow them."""
+import os
+import pathlib
+import signal
+
+import pytest
+
+from lab.daemon import Daemon
+from lab.shell import wait_until
+from tenant import Tenant, end
+
+DEVICES: list = [{"name": "soft:0", "memory": "512M", "sms": 4}]
+MIB = 16
+
+
+@pytest.fixture(name="tenant", scope="module")
+def _tenant(device):
+    if device != "soft":
+        pytest.skip("what programs have on a GPU cannot be saved yet")
+    daemon = Daemon("soft", "band+", name="saveall", devices=DEVICES, tables={"swap": {"memory": "1G"}})
+    daemon.create("sleeper", 50, memory="384M")
+    try:
+        yield Tenant(daemon, "sleeper")
+    finally:
+        daemon.end()
+
+
+@pytest.fixture(name="file")
+def _file(tmp_path) -> pathlib.Path:
+    return tmp_path / "sleeper.save"
+
+
+def _counting(tenant: Tenant, *words):
+    program = tenant.start("save_all.cu", MIB, *words)
+    program.first_line("ready")
+    program.first_line("1")
+    return program
+
+
+def _processes(tenant: Tenant) -> list:
+    return tenant.view()["live"]["processes"]
+
+
+def _runners(tenant: Tenant) -> list:
+    return [process["runner"] for process in _processes(tenant) if process["runner"]]
+
+
+def _save(tenant: Tenant, file: pathlib.Path) -> None:
+    tenant.ctl("save", str(file), "--all")
+    wait_until(lambda: not _runners(tenant), 10, "the end of its runners")
+    assert tenant.view()["live"]["suspension"]["saved"]
+
+
+def test_programs_count_on_in_new_runners(tenant, file):
+    programs = [_counting(tenant) for _ in range(2)]
+    before = _runners(tenant)
+    _save(tenant, file)
+    assert [process["state"] for process in _processes(tenant)] == ["away", "away"]
+    tenant.ctl("resume", refused="is in a file")
+    tenant.ctl("restore", str(file))
+    after = _runners(tenant)
+    assert len(after) == 2 and not set(after) & set(before)
+    for program in programs:
+        assert program.line(10)
+    _save(tenant, file)  # what was made again can be saved again
+    tenant.ctl("restore", str(file))
+    for program in programs:
+        assert program.line(10)
+        end(program)
+
+
+@pytest.mark.parametrize(("extra", "words"), [("graph", "a graph"), ("pool", "memory of pools"),
+                                              ("array", "an array"), ("managed", "managed memory")])
+def test_what_cannot_be_saved_is_refused_by_name(tenant, file, extra, words):
+    program = _counting(tenant, extra)
+    runners = _runners(tenant)
+    tenant.ctl("save", str(file), "--all", refused=words)
+    assert program.line(10) and not file.exists() and _runners(tenant) == runners
+    tenant.ctl("save", str(file))  # its memory alone
+    tenant.ctl("restore", str(file))
+    end(program)
+
+
+def test_a_runner_that_is_killed_after_a_save_is_followed_by_another(tenant, file):
+    program, other = _counting(tenant), _counting(tenant)
+    tenant.ctl("save", str(file))
+    killed, kept = _runners(tenant)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: _runners(tenant) == [kept], 10, "the end of a runner")
+    tenant.ctl("restore", str(file))
+    assert kept in _runners(tenant) and len(_runners(tenant)) == 2
+    end(program)
+    end(other)
+
+
+def test_a_damaged_file_changes_nothing_and_the_right_one_works(tenant, file, tmp_path):
+    program = _counting(tenant)
+    _save(tenant, file)
+    whole, bad = file.read_bytes(), tmp_path / "bad"
+    for content, words in ((whole[:len(whole) // 2], "cut off"), (whole[:-1] + bytes([whole[-1] ^ 1]), "altered"),
+                           (whole[:12] + b"\1" + whole[13:], "version 1")):
+        bad.write_bytes(content)
+        tenant.ctl("restore", str(bad), refused=words)
+        assert not _runners(tenant)
+    tenant.ctl("restore", str(file))
+    end(program)
+
+
+def test_a_program_that_ends_meanwhile_needs_nothing(tenant, file):
+    program, other = _counting(tenant), _counting(tenant)
+    _save(tenant, file)
+    program.kill()
+    program.wait()
+    wait_until(lambda: len(_processes(tenant)) == 1, 10, "the end of its process")
+    tenant.ctl("restore", str(file))
+    end(other)
+
+
+def test_once_all_have_ended_it_simply_resumes(tenant, file):
+    program = _counting(tenant)
+    _save(tenant, file)
+    program.kill()
+    program.wait()
+    wait_until(lambda: not _processes(tenant), 10, "the end of its process")
+    tenant.ctl("restore", str(file), refused="have ended since")
+    tenant.ctl("resume")
+    end(_counting(tenant))

@@ -1,0 +1,125 @@
+// Processes whose runners end while all that these had is in a file.
+#include <gtest/gtest.h>
+
+#include "backend/control/event_ptr.h"
+#include "backend/session/process.h"
+#include "guest-driver/uapi/vgpu_ring.h"
+#include "tests/unit/session/fake_runner.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr uint64_t kMemory = 64u << 20;
+
+class AwayTest : public ::testing::Test {
+ protected:
+  // A process with a ring and a region, whose runner has ended while what it had is in a file.
+  void SetUp() override {
+    ProcessesConfig config;
+    config.replaceable = [this](int pid) { return in_file && pid == 4711; };
+    config.vgpu = "test";
+    processes = std::make_unique<Processes>(base.get(), config, &source, &usage_page, &watcher);
+    ASSERT_TRUE(processes->add_ram(make_ram(1, 0, kMemory)).ok());
+    ask(create_process(1));
+    ASSERT_EQ(answered(), 0);
+    for (const uint32_t type : {VGPU_CTL_ADD_RING, VGPU_CTL_ADD_REGION}) {
+      ask(add(type, 1, 5, 0x10000, {{0, VGPU_RING_BYTES}}));
+      ASSERT_EQ(answered(), 0);
+    }
+  }
+  // The status of the answer; -1 while there is none.
+  int ask(const std::vector<std::byte>& bytes) {
+    const auto answer = std::make_shared<int>(-1);
+    processes->request(bytes, [answer](const vgpu_ctl_reply& reply, std::span<const int>) {
+      *answer = static_cast<int>(reply.status);
+    });
+    pending = answer;
+    return *answer;
+  }
+  int answered() {
+    source.last().answer_all();
+    return *pending;
+  }
+  void die() {
+    source.last().die();
+    ASSERT_EQ(processes->away().size(), 1u);
+  }
+  // Null: it has none yet, or there is none.
+  Runner* revive() {
+    const auto got = std::make_shared<Runner*>(nullptr);
+    processes->away().at(0)->revive([this, got](const Result<Runner*>& runner) {
+      status = runner.status();
+      *got = runner.ok() ? runner.value() : nullptr;
+    });
+    source.last().answer_all();  // it stands still
+    source.last().answer_all();  // and has all mappings
+    return *got;
+  }
+  BasePtr base{event_base_new()};
+  FakeSource source;
+  UsagePageOwner usage_page = std::move(UsagePageOwner::open(kMemory).value());
+  FakeWatcher watcher;
+  std::unique_ptr<Processes> processes;
+  std::shared_ptr<int> pending;
+  bool in_file = true;
+  Status status;
+};
+
+TEST_F(AwayTest, AProcessWhoseRunnerIsInAFileGetsAnother) {
+  die();
+  EXPECT_TRUE(watcher.gone.empty());
+  EXPECT_EQ(usage_page.taken(), 0u);
+  EXPECT_EQ(ask(simple(VGPU_CTL_PING, 1)), 0);
+  EXPECT_EQ(ask(simple(VGPU_CTL_KICK, 1)), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 6, 0x90000, {{4096, 4096}})), -1) << "it waits";
+  const auto waits = pending;
+  FakeRunner* const before = &source.last();
+  ASSERT_NE(revive(), nullptr) << status.message();
+  FakeRunner& runner = source.last();
+  ASSERT_NE(&runner, before);
+  ASSERT_EQ(runner.messages.size(), 5u);
+  const RunnerMessageType types[] = {RunnerMessageType::kAssign, RunnerMessageType::kRamAdd,
+                                     RunnerMessageType::kStandstill, RunnerMessageType::kAddRing,
+                                     RunnerMessageType::kAddRegion};
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(runner.messages[i].message.type, types[i]) << i;
+  EXPECT_EQ(runner.messages[3].message.offset, kRingGoesOn);
+  EXPECT_EQ(runner.messages[4].message.value, 0x10000u);
+  EXPECT_EQ(runner.messages[4].segments.at(0).bytes, VGPU_RING_BYTES);
+  processes->away().at(0)->revived(true);
+  EXPECT_TRUE(processes->away().empty());
+  EXPECT_EQ(runner.last().message.id, 6u) << "what has waited";
+  runner.answer_all();
+  EXPECT_EQ(*waits, 0);
+}
+
+TEST_F(AwayTest, ItWaitsOnWhereANewRunnerFails) {
+  die();
+  ASSERT_NE(revive(), nullptr);
+  processes->away().at(0)->revived(false);
+  EXPECT_TRUE(source.last().killed);
+  die();
+  processes->away().at(0)->revive([this](const Result<Runner*>& runner) { status = runner.status(); });
+  die();  // in the middle
+  EXPECT_EQ(status.code(), EPIPE);
+  EXPECT_TRUE(watcher.gone.empty());
+  EXPECT_NE(revive(), nullptr);
+}
+
+TEST_F(AwayTest, ItsEndIsItsEnd) {
+  die();
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 6, 0x90000, {{4096, 4096}})), -1);
+  const auto waits = pending;
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), 0);
+  EXPECT_EQ(*waits, EPIPE);
+  EXPECT_EQ(processes->count(), 0u);
+}
+
+TEST_F(AwayTest, OneThatIsInNoFileIsLost) {
+  in_file = false;
+  source.last().die();
+  EXPECT_TRUE(processes->away().empty());
+  EXPECT_EQ(watcher.gone, (std::vector<uint32_t>{1}));
+}
+
+}  // namespace
+}  // namespace bandsaw
