@@ -1,6 +1,6 @@
 // Counts in device memory for as long as it is told to, with nothing but what can be saved as a whole: contexts, code,
 // memory, streams, events, host functions. Arguments: MiB of a buffer, and perhaps what else it has: "graph", "pool",
-// "array" or "managed". Prints "ready", then a line with its round for each round, until a line comes on stdin: then it
+// "array", "heap" or "managed". Prints "ready", then a line with its round for each round, until a line comes on stdin: then it
 // compares every word and prints "ok". Ends with 0, 3 (a call failed) or 4 (a wrong word).
 #include <cuda_runtime.h>
 #include <poll.h>
@@ -48,6 +48,8 @@ static bool told() {
   return poll(&entry, 1, 0) == 1;
 }
 
+__global__ void allocate(void** kept) { *kept = malloc(64); }
+
 static void make(const char* extra) {
   cudaStream_t stream;
   check(cudaStreamCreate(&stream), "another stream");
@@ -56,6 +58,11 @@ static void make(const char* extra) {
   cudaArray_t array;
   const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
   if (!std::strcmp(extra, "graph")) check(cudaGraphCreate(&graph, 0), "graph");
+  if (!std::strcmp(extra, "heap")) {
+    check(cudaMalloc(&memory, sizeof(void*)), "a word");
+    allocate<<<1, 1>>>(static_cast<void**>(memory));
+    check(cudaDeviceSynchronize(), "heap");
+  }
   if (!std::strcmp(extra, "pool")) check(cudaMallocAsync(&memory, 4096, stream), "pool");
   if (!std::strcmp(extra, "array")) check(cudaMallocArray(&array, &format, 64, 64), "array");
   if (!std::strcmp(extra, "managed")) check(cudaMallocManaged(&memory, 4096), "managed");

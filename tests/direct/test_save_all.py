@@ -70,7 +70,8 @@ def test_programs_count_on_in_new_runners(tenant, file):
 
 
 @pytest.mark.parametrize(("extra", "words"), [("graph", "a graph"), ("pool", "memory of pools"),
-                                              ("array", "an array"), ("managed", "managed memory")])
+                                              ("array", "an array"), ("managed", "managed memory"),
+                                              ("heap", "kernels have allocated")])
 def test_what_cannot_be_saved_is_refused_by_name(tenant, file, extra, words):
     program = _counting(tenant, extra)
     runners = _runners(tenant)
@@ -102,6 +103,18 @@ def test_a_damaged_file_changes_nothing_and_the_right_one_works(tenant, file, tm
         bad.write_bytes(content)
         tenant.ctl("restore", str(bad), refused=words)
         assert not _runners(tenant)
+    tenant.ctl("restore", str(file))
+    end(program)
+
+
+def test_where_new_runners_have_no_room_all_stays_in_the_file(tenant, file):
+    program = _counting(tenant)
+    _save(tenant, file)
+    tenant.ctl("set", "--memory", "16M")
+    tenant.ctl("restore", str(file), refused="is not restored")
+    wait_until(lambda: not _runners(tenant), 10, "the end of the new runner")
+    assert tenant.view()["live"]["suspension"]["saved"]
+    tenant.ctl("set", "--memory", "384M")
     tenant.ctl("restore", str(file))
     end(program)
 

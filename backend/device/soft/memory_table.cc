@@ -287,7 +287,7 @@ std::optional<Allocation> Memory::find(uint64_t address) const {
 bool Memory::is_given(uint64_t address) const {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
-  return found != table_.end() && found->second.given && found->second.mapped != 0;
+  return found != table_.end() && found->second.given && found->second.live && found->second.mapped != 0;
 }
 
 // Plain memory that nobody was given is the runner's own, and so are variables of code that it has made.

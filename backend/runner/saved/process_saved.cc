@@ -53,6 +53,23 @@ std::vector<std::byte> next_callback(const vgpu_record& call) {
   return bytes;
 }
 
+// The handle, other than that of the context, without which the call cannot be made again; 0: there is none.
+uint64_t needed_by(const wire::CheckedRecord& record) {
+  switch (record.opcode) {
+    case Opcode::kLibraryKernel:
+    case Opcode::kLibraryGlobal:
+    case Opcode::kKernelFunction:
+    case Opcode::kModuleFunction:
+    case Opcode::kFunctionSetAttribute:
+    case Opcode::kPoolSetAttribute:
+      return wire::handle_at(record, 0);
+    case Opcode::kLaunch:
+      return wire::read_args<wire::LaunchArgs>(record)->launch.function;
+    default:
+      return 0;
+  }
+}
+
 Status damaged(const char* what) { return Status::error(EPROTO, "the program that was saved {}", what); }
 
 }  // namespace
@@ -77,7 +94,15 @@ std::string Process::cannot_go(const std::vector<JournalEntry>& calls) const {
   if (handlers_->captures()) return "a stream that is being captured";
   if (std::string memory = device_->gives_again()->not_given(); !memory.empty()) return memory;
   std::set<uint64_t> noted;
-  for (const JournalEntry& call : calls) noted.insert(call.given.begin(), call.given.end());
+  for (const JournalEntry& call : calls) {
+    noted.insert(call.given.begin(), call.given.end());
+    wire::CheckedRecord record;
+    if (const char* wrong = wire::check(call.record, &record)) return wrong;
+    const uint64_t needed = needed_by(record);
+    if ((needed != 0 && !lives(needed)) || (record.info->needs_context && !lives(record.context))) {
+      return "something whose code or context has gone";
+    }
+  }
   for (const uint64_t handle : objects_->table().all()) {
     if (!noted.contains(handle)) return words_for(wire::kind_of(handle));
   }
