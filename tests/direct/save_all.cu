@@ -1,7 +1,7 @@
 // Counts in device memory for as long as it is told to, with nothing but what can be saved as a whole: contexts, code,
 // memory, streams, events, host functions. Arguments: MiB of a buffer, and perhaps what else it has: "graph", "pool",
-// "array", "heap" or "managed". Prints "ready", then a line with its round for each round, until a line comes on stdin: then it
-// compares every word and prints "ok". Ends with 0, 3 (a call failed) or 4 (a wrong word).
+// "array", "heap" or "managed". Prints "ready", then a line with its round for each round, until a line comes on stdin:
+// then it compares every word and prints "ok". Ends with 0, 3 (a call failed) or 4 (a wrong word).
 #include <cuda_runtime.h>
 #include <poll.h>
 
