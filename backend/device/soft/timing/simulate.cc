@@ -1,0 +1,94 @@
+#include "backend/device/soft/timing/simulate.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace bandsaw::soft::timing {
+namespace {
+
+using Warps = std::span<const WarpTrace>;
+
+std::vector<Warps> by_block(const LaunchTrace& launch) {
+  std::vector<Warps> blocks;
+  const Warps all(launch.warps);
+  for (size_t at = 0; at < all.size();) {
+    size_t end = at;
+    while (end < all.size() && all[end].block == all[at].block) ++end;
+    blocks.push_back(all.subspan(at, end - at));
+    at = end;
+  }
+  return blocks;
+}
+
+void add(const SmCounts& one, SmCounts* sum) {
+  sum->instructions += one.instructions;
+  sum->thread_instructions += one.thread_instructions;
+  sum->stalls.conflict += one.stalls.conflict;
+  sum->stalls.dependency += one.stalls.dependency;
+  sum->stalls.fetch += one.stalls.fetch;
+  sum->stalls.barrier += one.stalls.barrier;
+  sum->stalls.other += one.stalls.other;
+  sum->empty += one.empty;
+  sum->look_ups += one.look_ups;
+  sum->fetches += one.fetches;
+  sum->fetch_hits += one.fetch_hits;
+  sum->prefetches += one.prefetches;
+}
+
+void add(const LoadStoreCounts& one, LoadStoreCounts* sum) {
+  sum->l1_reads += one.l1_reads;
+  sum->l1_hits += one.l1_hits;
+  sum->refused += one.refused;
+  sum->requeued += one.requeued;
+  sum->bank_turns += one.bank_turns;
+}
+
+}  // namespace
+
+Timing simulate(const LaunchTrace& launch, const Machine& machine, const Scheduling& scheduling, uint64_t most_cycles) {
+  Timing result;
+  const uint32_t fits = resident_blocks(machine, launch.threads(), launch.registers, launch.shared_bytes);
+  result.oversized = fits == 0;
+  result.resident = std::max(fits, 1u);
+  result.cut = launch.cut;
+  std::vector<Warps> blocks = by_block(launch);
+  // The part of the grid that falls to the SMs that are simulated.
+  const uint64_t share =
+      std::max<uint64_t>(1, (launch.blocks() * machine.sms + machine.total_sms - 1) / machine.total_sms);
+  if (blocks.size() > share) blocks.resize(share);
+  result.blocks = blocks.size();
+
+  const ProgramPoints points(launch.code, scheduling.point_slots);
+  MemorySystem memory(machine);
+  std::vector<std::unique_ptr<Sm>> sms;
+  for (uint32_t i = 0; i < machine.sms; ++i)
+    sms.push_back(std::make_unique<Sm>(machine, scheduling, launch, points, i, result.resident, &memory));
+  size_t next = 0;
+  const auto busy = [&] {
+    return next < blocks.size() || std::any_of(sms.begin(), sms.end(), [](const auto& sm) { return !sm->idle(); });
+  };
+  uint64_t now = 0;
+  for (; busy(); ++now) {
+    if (now >= most_cycles) {
+      result.cut = true;
+      break;
+    }
+    for (const auto& sm : sms)
+      if (next < blocks.size() && sm->has_room()) sm->begin_block(blocks[next++]);
+    memory.step(now);
+    for (const auto& sm : sms) sm->step(now);
+  }
+  for (const auto& sm : sms) {
+    add(sm->counts(), &result.sm);
+    add(sm->accesses(), &result.accesses);
+  }
+  result.memory = memory.counts();
+  result.cycles = now;
+  result.scheduler_cycles = now * machine.schedulers * machine.sms;
+  if (!blocks.empty())
+    result.launch_cycles = static_cast<double>(now) * static_cast<double>(share) / static_cast<double>(blocks.size());
+  return result;
+}
+
+}  // namespace bandsaw::soft::timing
