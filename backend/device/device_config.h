@@ -16,7 +16,9 @@ struct DeviceConfig {
   uint32_t soft_sms = 0;         // SMs that a software device has; 0: as many as suit its threads
   std::string cache_directory;   // compiled code; empty: none
   CodeKeeper* keeper = nullptr;  // who writes there, outlives the device; null: the device itself
-  std::string name;              // of the device, as programs see it
+  // Of a software device: of each kernel so many launches are recorded, in the folder `timing` of that one; 0: none.
+  uint32_t recorded_launches = 0;
+  std::string name;  // of the device, as programs see it
   // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first`
   // on; 0 groups: on all from there on, with those that make no group. Step 0: on all SMs.
   uint32_t sm_step = 0, sm_first = 0, sm_groups = 0;

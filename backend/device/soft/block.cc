@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "backend/device/soft/child_work.h"
+#include "backend/device/soft/recorder.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -22,6 +23,10 @@ std::string place(const KernelJob& job, const WarpState& warp) {
   return fmt::format("kernel {}: block [{},{},{}], warp {} (threads [{},{},{}] to [{},{},{}])", job.plan().kernel,
                      warp.ctaid[0], warp.ctaid[1], warp.ctaid[2], warp.warp_id, warp.tid_x[first], warp.tid_y[first],
                      warp.tid_z[first], warp.tid_x[last], warp.tid_y[last], warp.tid_z[last]);
+}
+
+uint64_t number_of(const LaunchPlan& plan, const uint32_t (&ctaid)[3]) {
+  return (uint64_t{ctaid[2]} * plan.grid[1] + ctaid[1]) * plan.grid[0] + ctaid[0];
 }
 
 const char* fault_words(uint32_t fault) {
@@ -168,10 +173,12 @@ void BlockRunner::run_warps(Fiber* fiber, BlockState& block) {
       warp.live = plan.shape->warps[index].live;
       warp.local = local;
       warp.stack_limit = fiber->stack_limit();
+      warp.recording = plan.recording ? plan.recording->begin_warp(number_of(plan, block.ctaid), index) : nullptr;
       worker_.running_warp = &warp;
       worker_.in_compiled = true;
       plan.entry(&warp);
       worker_.in_compiled = false;
+      if (plan.recording) plan.recording->end_warp(warp.recording);
       ++block.ended_warps;
       block.living -= block.counted[index];
       if (block.cluster) cluster_warp_ended(block, index);

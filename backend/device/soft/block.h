@@ -18,6 +18,7 @@ namespace bandsaw::soft {
 
 class BlockRunner;
 class KernelJob;
+class LaunchRecording;
 class LaunchServices;
 class ChildWork;
 class SoftContext;
@@ -57,6 +58,7 @@ struct LaunchPlan {
   std::weak_ptr<SoftContext> context;
   uint32_t depth = 0;
   const TextureTable* textures = nullptr;
+  std::shared_ptr<LaunchRecording> recording;  // null: nothing is recorded
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
   uint32_t cluster_blocks() const { return cluster[0] * cluster[1] * cluster[2]; }
   uint64_t clusters() const { return blocks() / cluster_blocks(); }  // what workers take

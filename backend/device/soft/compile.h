@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/device/code_keeper.h"
+#include "backend/device/soft/timing/trace.h"
 #include "backend/device/soft/warp.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 
@@ -63,6 +64,9 @@ class Program {
   virtual const std::vector<Variable>& variables() const = 0;
   // What one Loaded takes beside the variables: code and constants, counted as the module's text.
   virtual uint64_t code_bytes() const = 0;
+  // The kernel's instructions with those of functions that it calls by name, as recording code counts them. nullptr:
+  // there is no such kernel, or its code records nothing.
+  virtual std::shared_ptr<const timing::Code> timing_code(const std::string& /*kernel*/) { return nullptr; }
   // Makes room for code in one context: variable name -> device address. May be called several times; each call
   // gives an independent set of entry points that live as long as the returned object, which this outlives.
   struct Loaded {
@@ -91,6 +95,7 @@ struct CompileOptions {
   uint64_t functions_at_once = 256 << 10;
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
   uint64_t checked_at_once = 4 << 20;
+  bool record = false;   // code records what its warps do (WarpState::recording), for the timing model
   std::string cpu = {};  // LLVM's name of the processor; empty: this machine's (tests name others)
   // For tests: few as for very large functions, none as where compiling takes too long.
   enum class Passes : uint8_t { kBySize, kFew, kNone } passes = Passes::kBySize;

@@ -34,6 +34,14 @@ uint32_t count_sms(const DeviceConfig& config, int threads) {
   return static_cast<uint32_t>(std::min(sms, kSmsMax));
 }
 
+std::unique_ptr<Recorder> make_recorder(const DeviceConfig& config) {
+  if (config.recorded_launches == 0) return nullptr;
+  if (!config.cache_directory.empty())
+    return std::make_unique<Recorder>(config.cache_directory + "/timing", config.recorded_launches);
+  log::warn("timing: there is no folder for what kernels do");
+  return nullptr;
+}
+
 }  // namespace
 
 SoftDevice::SoftDevice(const DeviceConfig& config, DeviceHost* host)
@@ -41,6 +49,7 @@ SoftDevice::SoftDevice(const DeviceConfig& config, DeviceHost* host)
       host_(host),
       threads_(count_threads(config)),
       sms_(count_sms(config, threads_)),
+      recorder_(make_recorder(config)),
       memory_(std::make_shared<Memory>(config.window_base, config.memory_share, host)),
       scheduler_(host),
       default_pool_(std::make_shared<SoftPool>(memory_, vgpu_pool_props{})),

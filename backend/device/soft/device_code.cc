@@ -18,10 +18,15 @@ CUresult global_of(const LoadedImage& loaded, const std::string& name, uint64_t*
 
 }  // namespace
 
+CompileOptions SoftDevice::compile_options() const {
+  return {
+      .window_base = config_.window_base, .cache_directory = config_.cache_directory, .record = recorder_ != nullptr};
+}
+
 CUresult SoftDevice::library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) {
   if (const CUresult error = scheduler_.error()) return error;
   std::shared_ptr<Image> compiled;
-  const CompileOptions options{config_.window_base, config_.cache_directory, config_.keeper};
+  const CompileOptions options = compile_options();
   if (const CUresult result = read_image(image, options, &compiled, log)) return result;
   *library = std::make_shared<SoftLibrary>(std::move(compiled));
   return CUDA_SUCCESS;
@@ -122,7 +127,7 @@ CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std:
                                  std::string* log) {
   if (const CUresult error = scheduler_.error()) return error;
   auto made = std::make_shared<SoftModule>();
-  const CompileOptions options{config_.window_base, config_.cache_directory, config_.keeper};
+  const CompileOptions options = compile_options();
   if (const CUresult result = read_image(image, options, &made->image, log)) return result;
   const auto load = [&] { return LoadedImage::make(made->image, memory_, &made->loaded, log); };
   if (const CUresult result = with_room(load)) return result;

@@ -18,6 +18,19 @@ uint32_t fitted_registers(const KernelCode& code) {
   return std::clamp(code.registers, 16u, std::min(255u, kSmRegisters / threads));
 }
 
+std::shared_ptr<LaunchRecording> begin_recording(Recorder& recorder, const LaunchPlan& plan, const CodeView& code) {
+  const auto timing_code = code.image->program().timing_code(plan.kernel);
+  if (!timing_code) return nullptr;
+  timing::LaunchTrace launch;
+  launch.kernel = plan.kernel;
+  std::copy(std::begin(plan.grid), std::end(plan.grid), launch.grid);
+  std::copy(std::begin(plan.shape->block), std::end(plan.shape->block), launch.block);
+  launch.shared_bytes = plan.shared_bytes;
+  launch.registers = fitted_registers(*code.code);
+  launch.code = *timing_code;
+  return recorder.begin(std::move(launch));
+}
+
 }  // namespace
 
 // The launch's cluster, or else the kernel's; 0 where there is none.
@@ -131,6 +144,7 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->parameter_bytes = code.code->parameter_bytes;
   plan->parameters.resize(round_up(code.code->parameter_bytes, 16) + 16);
   std::copy_n(launch.parameters.begin(), code.code->parameter_bytes, plan->parameters.begin());
+  if (recorder_) plan->recording = begin_recording(*recorder_, *plan, code);
   return launch.cooperative ? make_workspace(plan) : CUDA_SUCCESS;
 }
 

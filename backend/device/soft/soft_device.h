@@ -17,6 +17,7 @@
 #include "backend/device/soft/module.h"
 #include "backend/device/soft/ops.h"
 #include "backend/device/soft/pool.h"
+#include "backend/device/soft/recorder.h"
 #include "backend/device/soft/scheduler.h"
 #include "backend/device/soft/shared_memory.h"
 #include "backend/device/soft/tensor_map.h"
@@ -245,6 +246,7 @@ class SoftDevice final : public Device, public GivesAgain {
   CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
   std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);
   CUresult make_workspace(LaunchPlan* plan);
+  CompileOptions compile_options() const;
   CUresult charge_local(const LaunchPlan& plan);
   // Calls `body` when all work has ended, or will not any more, and before any that is queued later begins.
   void alone(Done body);
@@ -290,6 +292,7 @@ class SoftDevice final : public Device, public GivesAgain {
   DeviceHost* const host_;
   const int threads_;
   const uint32_t sms_;
+  const std::unique_ptr<Recorder> recorder_;  // null: kernels are not recorded
   std::shared_ptr<Memory> memory_;
   uint64_t guard_table_ = 0;  // where guarded kernels look; 0: none are
   SoftReservations reservations_{memory_};

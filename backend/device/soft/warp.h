@@ -17,6 +17,7 @@ namespace bandsaw::soft {
 inline constexpr int kWarpLanes = 32;
 
 struct BlockState;
+struct WarpRecording;
 class TextureTable;
 
 // Generic addresses of shared and local memory: outside the global window and never mapped by Linux programs'
@@ -63,6 +64,7 @@ struct WarpState {
   uint32_t cluster[3];
   uint32_t explicit_cluster;
   std::byte* const* cluster_shared;
+  WarpRecording* recording;  // what code that records has to fill; null: nothing is recorded
 };
 
 using KernelEntry = void (*)(WarpState*);

@@ -182,6 +182,7 @@ void Emitter::emit_op(const Op& op) {
   check_modifiers(op);
   vec_ = op_is_vector(op);
   op_ = &op;
+  record_access(op);
   (this->*it->second)(op);
 }
 

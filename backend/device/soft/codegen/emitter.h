@@ -21,6 +21,8 @@ namespace bandsaw::soft {
 
 inline constexpr unsigned kLanes = kWarpLanes;
 
+class CodeLayout;
+
 // What all functions of a module share.
 struct ModuleContext {
   llvm::LLVMContext* context;
@@ -32,6 +34,7 @@ struct ModuleContext {
   std::function<bool(const std::string&)> is_kernel;  // of the whole module, which this may be a part of
   bool by_finder = false;                             // pointers name functions in other objects
   bool functions_may_exit = false;
+  const CodeLayout* layout = nullptr;  // set: the code records what it does
 };
 
 // Equal for two functions that one call may call.
@@ -116,6 +119,10 @@ class Emitter {
   void emit_return();
   void branch_exit(const Op& op, int block, bool exit);
   void op_bra(const Op& op);
+
+  // record.cc
+  void record_stretch(int block, size_t op);
+  void record_access(const Op& op);
 
   // memory.cc and access.cc
   struct Location {

@@ -51,7 +51,11 @@ void Emitter::emit_blocks() {
     if (f_.blocks[b].sync_head && a_.partial(b)) emit_sync_head(b);
     size_t n = ops.size();
     const Op* last = n && is_terminator(*ops.back().in) ? &ops.back() : nullptr;
-    for (size_t i = 0; i < n - (last ? 1 : 0) && !ended_; ++i) emit_op(ops[i]);
+    for (size_t i = 0; i < n - (last ? 1 : 0) && !ended_; ++i) {
+      record_stretch(b, i);
+      emit_op(ops[i]);
+    }
+    if (last && !ended_) record_stretch(b, n - 1);
     if (!ended_) emit_terminator(b, last);
   }
   emit_dispatchers();

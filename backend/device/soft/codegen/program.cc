@@ -74,6 +74,20 @@ class CompiledProgram final : public Program {
     return nullptr;
   }
 
+  std::shared_ptr<const timing::Code> timing_code(const std::string& name) override {
+    Made* known = options_.record && outline_.kernel(name) ? find(name) : nullptr;
+    if (!known) return nullptr;
+    std::lock_guard lock(known->mutex);
+    std::string log;  // of a kernel that cannot be compiled either
+    if (!known->timing_code) {
+      attempt(&log, [&] {
+        known->timing_code = std::make_shared<timing::Code>(Unit(source(), *known->definition).timing_code());
+      });
+    }
+    const bool recorded = known->timing_code && !known->timing_code->instructions.empty();
+    return recorded ? known->timing_code : nullptr;
+  }
+
   // The object code of a kernel or function, from the cache on disk if it is there. Empty: `log` says why. One thread
   // at a time makes it.
   std::vector<char> object(const std::string& name, std::string* log) {
@@ -161,6 +175,7 @@ class CompiledProgram final : public Program {
     std::mutex mutex, making;
     std::optional<KernelCode> code;  // guarded by mutex, as the next
     std::string log;
+    std::shared_ptr<const timing::Code> timing_code;
     std::vector<char> object;  // guarded by making
   };
   struct NumberedFunction {
@@ -210,7 +225,7 @@ class CompiledProgram final : public Program {
         places += std::to_string(parts_->shared_base(one->name)) + " ";
     return content_key({identity, target.identity(), std::to_string(options_.window_base),
                         parts_ ? "part " + definition.name + places + std::to_string(parts_->fixed_shared_bytes()) : "",
-                        source().text(definition, false)});
+                        options_.record ? "records" : "", source().text(definition, false)});
   }
 
   std::vector<char> make(const ptx::Outline::Definition& definition) {
@@ -220,7 +235,7 @@ class CompiledProgram final : public Program {
       if (std::vector<char> kept = cache_read(options_.cache_directory, key, options_.keeper); !kept.empty())
         return kept;
     }
-    std::vector<char> object = Unit(source(), definition).generate(&target);
+    std::vector<char> object = Unit(source(), definition).generate(&target, options_.record);
     if (key.empty()) return object;
     if (options_.keeper) {
       cache_hand_over(options_.keeper, key, object);

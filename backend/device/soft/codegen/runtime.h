@@ -62,5 +62,6 @@ void add_video_symbols(SymbolTable* table);
 void add_texture_symbols(SymbolTable* table);
 void add_tensor_symbols(SymbolTable* table);
 void add_bulk_symbols(SymbolTable* table);
+void add_record_symbols(SymbolTable* table);
 
 }  // namespace bandsaw::soft

@@ -136,6 +136,7 @@ SymbolTable runtime_symbols() {
   add_device_symbols(&table);
   add_video_symbols(&table);
   add_texture_symbols(&table);
+  add_record_symbols(&table);
   return table;
 }
 

@@ -189,7 +189,21 @@ KernelCode Unit::description() {
   return describe(flat_, &graph, *root_, source_.parts != nullptr);
 }
 
-std::vector<char> Unit::generate(Target* target) {
+CodeLayout Unit::layout(const std::set<const FlatFunction*>& functions) const {
+  CodeLayout made;
+  made.add(*root_);
+  for (auto& f : flat_.functions)
+    if (&f != root_ && functions.contains(&f)) made.add(f);
+  return made;
+}
+
+timing::Code Unit::timing_code() {
+  CallGraph graph(flat_, source_.parts);
+  const CodeLayout places = layout(graph.reach(*root_).functions);
+  return places.fits() ? places.code() : timing::Code();
+}
+
+std::vector<char> Unit::generate(Target* target, bool record) {
   CallGraph graph(flat_, source_.parts);
   const Reach reach = graph.reach(*root_);
   const bool elsewhere = source_.parts && reach.calls_pointers;
@@ -206,6 +220,9 @@ std::vector<char> Unit::generate(Target* target) {
                   source_.parts != nullptr,
                   elsewhere};
   bool others = elsewhere;  // have shared memory, which lies in front of its own
+  CodeLayout places;
+  if (record && root_->source->entry) places = layout(reach.functions);
+  if (!places.empty() && places.fits()) m.layout = &places;
   for (auto* f : reach.functions) {
     m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
     others = others || f->uses_module_shared || (f != root_ && f->shared_bytes);

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "backend/device/soft/codegen/emitter.h"
 #include "backend/device/soft/codegen/glance.h"
 #include "backend/device/soft/codegen/jit.h"
+#include "backend/device/soft/codegen/timing_code.h"
 #include "backend/device/soft/compile.h"
 #include "vgpu-sched/ptx/outline.h"
 
@@ -30,12 +32,15 @@ class Unit {
   Unit(const UnitSource& source, const ptx::Outline::Definition& root);
 
   KernelCode description();  // of a kernel; throws CompileError
-  // Defines the symbol of the root.
-  std::vector<char> generate(Target* target);
+  // Of a kernel; empty: it is too long to be recorded. Throws CompileError.
+  timing::Code timing_code();
+  // Defines the symbol of the root. `record`: a kernel's code records what its warps do.
+  std::vector<char> generate(Target* target, bool record);
   static std::string symbol(const ptx::Outline& outline, const std::string& name);
 
  private:
   void place_shared();
+  CodeLayout layout(const std::set<const FlatFunction*>& functions) const;
 
   const UnitSource source_;
   const ptx::Module tree_;
