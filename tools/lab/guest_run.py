@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from lab import host, setup
+from lab import host, setup, timing
 from lab.agent import Agent
 from lab.image import GUEST_LIBRARIES
 from lab.paths import BUILD, CUPTI, PTX_PRELOAD, REPO, environment
@@ -121,6 +121,10 @@ def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/guest-run", description=__doc__)
     parser.add_argument("--direct", action="store_true", help="no VM: a process of this host, on a virtual GPU")
     parser.add_argument("--gpu", action="store_true", help="the device is this machine's NVIDIA GPU")
+    parser.add_argument("--timing", action="store_true",
+                        help="with --direct: afterwards, how long its kernels would take on a model of a GPU, by what "
+                             "the software device has recorded of them")
+    parser.add_argument("--model", choices=timing.MODELS, default=timing.MODELS[0], help="that GPU")
     parser.add_argument("--vm-memory", type=int, default=1024, metavar="MIB", help="memory of a VM that is not yet up")
     parser.add_argument("--stop", action="store_true", help="shut the reused VM down (after PROGRAM, if one is given)")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
@@ -130,6 +134,8 @@ def run() -> int:
     options = parser.parse_args()
     if not options.program and not options.stop:
         parser.error("PROGRAM is missing")
+    if options.timing and (options.gpu or not options.direct or not options.program):
+        parser.error("--timing goes with --direct and a PROGRAM, not with --gpu: the software device records kernels")
     if wrong := [item for item in options.env if not item.partition("=")[0] or "=" not in item]:
         parser.error(f"--env {wrong[0]}: what is set is written NAME=VALUE, as --env {wrong[0].strip('=') or 'NAME'}=1")
     variables = dict(item.split("=", 1) for item in options.env)
@@ -143,10 +149,16 @@ def run() -> int:
     else:
         setup.prepare(lab=not options.direct)
     if options.direct:
-        ensure_direct("direct0")
+        vgpu = timing.NAME if options.timing else "direct0"
+        if not options.timing:
+            ensure_direct(vgpu)
         os.dup2(saved, 1)
-        variables = {**direct_environment("direct0"), **variables}
+        variables = {**direct_environment(vgpu), **variables}
         variables = with_cupti(variables if options.gpu else with_ptx_programs(with_ptx_preload(variables)))
+        if options.timing:
+            status, table = timing.run_timed(program, options.arguments, variables, ["--gpu", options.model])
+            print(table, end="", file=sys.stderr)
+            return status
         os.execvpe(str(program), [options.program, *options.arguments], variables)
     if not options.gpu:
         variables = with_ptx_preload(variables, f"{GUEST_LIBRARIES}/{PTX_PRELOAD.name}", "/root")

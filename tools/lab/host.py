@@ -85,6 +85,11 @@ def use_device(device: str) -> None:
     os.environ.setdefault("BANDSAW_LAB_DEVICE", device)
 
 
+def await_end(run_dir: pathlib.Path | None = None) -> None:
+    """Until no vgpud answers in this folder."""
+    wait_until(lambda: current_device(run_dir) == "", 20, "the end of the vgpud that runs")
+
+
 def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
     """Starts vgpud on `device` ("soft", "cuda", "cuda:1"; by default that of use_device, or "soft") unless it answers
     already; one on another device is ended."""
@@ -99,7 +104,7 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
     if found:
         subprocess.run([built("tools/vgpuctl/vgpuctl"), "shutdown", "--force"], capture_output=True, check=False,
                        env=variables)
-        wait_until(lambda: current_device(run_dir) == "", 20, "the end of the vgpud that runs")
+        await_end(run_dir)
     log_path = folder / "vgpud.log"
     with open(log_path, "ab") as log:
         start = log.tell()

@@ -1,0 +1,86 @@
+"""Programs on a software device that records what their kernels do, and what the timing model makes of that.
+
+The device is a vgpud's of its own, which only this uses: recording costs time, and its traces lie in its folder."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+from lab import host
+from lab.paths import environment, lab_dir
+from lab.shell import Failure
+
+NAME = "timing0"
+TOOL = "tools/timing/timing"
+MODELS = ["h200", "gtx480"]
+LAUNCHES = 3  # of each kernel, that are recorded
+MEMORY, SHARE = "2G", 100
+
+
+def run_folder() -> pathlib.Path:
+    return lab_dir() / "timing" / "run"
+
+
+def variables(launches: int = LAUNCHES) -> dict[str, str]:
+    return {**environment(run_folder()), "BANDSAW_TIMING": str(launches)}
+
+
+def _traces() -> list[pathlib.Path]:
+    return sorted(path for path in (run_folder().parent / "state").glob("**/timing/*") if path.is_file())
+
+
+def start(launches: int = LAUNCHES) -> dict[str, str]:
+    """A virtual GPU whose kernels are recorded, without anything of earlier ones. What its programs need to reach it."""
+    stop()
+    os.environ["BANDSAW_TIMING"] = str(launches)
+    try:
+        host.start_vgpud("soft", run_folder())
+    finally:
+        del os.environ["BANDSAW_TIMING"]
+    for trace in _traces():
+        trace.unlink()
+    made = host.vgpuctl("show", NAME, check=False, variables=variables())
+    if made.returncode != 0:
+        host.vgpuctl("create", NAME, "--memory", MEMORY, "--compute", str(SHARE), "--copy", str(SHARE),
+                     variables=variables())
+    return {name: variables()[name] for name in ("BANDSAW_RUN", "BANDSAW_STATE")}
+
+
+def stop() -> None:
+    """Ends that vgpud: runners with it, so that all is written."""
+    if run_folder().exists() and host.current_device(run_folder()):
+        host.vgpuctl("shutdown", "--force", check=False, variables=variables())
+        host.await_end(run_folder())
+
+
+def collect(folder: pathlib.Path) -> int:
+    """Takes the traces of what ran since start() to a folder; how many there are."""
+    stop()
+    folder.mkdir(parents=True, exist_ok=True)
+    found = _traces()
+    for trace in found:
+        shutil.move(trace, folder / trace.name)
+    return len(found)
+
+
+def run_tool(arguments: list[str]) -> subprocess.CompletedProcess:
+    return subprocess.run([host.built(TOOL), *arguments], stdout=subprocess.PIPE, text=True, check=False)
+
+
+def run_timed(program: pathlib.Path, arguments: list[str], program_variables: dict[str, str],
+              tool_arguments: list[str]) -> tuple[int, str]:
+    """Runs a program and gives its exit status and the model's table. A program that a signal ends, or that a person
+    interrupts, has its table too."""
+    ours = start()
+    try:
+        status = subprocess.run([program, *arguments], env={**program_variables, **ours}, check=False).returncode
+    except KeyboardInterrupt:
+        status = 130
+    folder = run_folder().parent / "traces"
+    shutil.rmtree(folder, ignore_errors=True)
+    if collect(folder) == 0:
+        return status, "timing: the program launched no kernel that could be recorded (only code with PTX can)\n"
+    done = run_tool([*tool_arguments, str(folder)])
+    if done.returncode != 0 and not done.stdout:
+        raise Failure("the timing model gave nothing")
+    return (status if status >= 0 else 128 - status), done.stdout
