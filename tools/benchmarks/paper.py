@@ -10,10 +10,10 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks import charts
-from benchmarks.paper_figures import FIGURES, MEASURED, NAMES, SIMULATED, Figure
+from benchmarks import charts, elf
+from benchmarks.paper_figures import FIGURES, MEASURED, NAMES, REPLAYED, SIMULATED, Figure
 from benchmarks.results import columns, json_lines
-from lab import build
+from lab import build, setup
 from lab.shell import Failure, say
 
 Values = dict[tuple[str, str], float]
@@ -113,8 +113,10 @@ def drawn(figure: Figure, result: dict, values: Values) -> dict[str, charts.Char
 
 def remake(figure: Figure, options) -> tuple[dict, dict[str, charts.Chart]]:
     say(f"{figure.name}: {figure.title}")
-    values = (measured(figure, options.device, options.rounds) if figure.how == MEASURED
-              else simulated(figure, options.schedules))
+    if figure.how == MEASURED:
+        values = measured(figure, options.device, options.rounds)
+    else:
+        values = elf.FIGURES[figure.source]() if figure.how == REPLAYED else simulated(figure, options.schedules)
     result = {"figure": figure.name, "title": figure.title, "unit": figure.unit, "how": figure.how, "note": figure.note,
               "rows": rows_of(figure, values)}
     if figure.how == MEASURED:
@@ -171,6 +173,8 @@ def run(arguments: list[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         if not options.no_build and any(figure.how == SIMULATED for figure in figures):
             build.build(TOOL)
+        if any(figure.how == REPLAYED for figure in figures):
+            setup.prepare(lab=False)
         for figure in figures:
             result, found = remake(figure, options)
             results.append(result)

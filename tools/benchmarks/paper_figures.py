@@ -6,6 +6,7 @@ import dataclasses
 # Production's policies, planners and choices on simulated engines: tools/benchmarks/research/figures.
 SIMULATED = "simulated"
 MEASURED = "measured"    # programs on virtual GPUs
+REPLAYED = "replayed"    # programs' kernels, recorded on the software device, on a model of a GPU (elf.py)
 
 
 @dataclasses.dataclass
@@ -22,11 +23,15 @@ class Figure:
     name: str      # PAPER-NUMBER, as the paper numbers it
     title: str
     unit: str
-    how: str       # SIMULATED or MEASURED
-    source: str    # of research's program `figures`; for what is measured: the benchmark
+    how: str       # SIMULATED, MEASURED or REPLAYED
+    source: str    # of research's program `figures`; for what is measured: the benchmark; of elf.py
     values: list[Value]
     note: str = ""
     curve: str = ""  # a series that is drawn as a line and has no values in the table
+
+
+_KERNELS = ("eight programs of ours, six of them named as the paper's nearest, of its 26 benchmarks; instructions of PTX on "
+            "a model of its GPU by table 3.1, whose other latencies are chosen")
 
 
 def _by_mix(series: str, what: str, paper: tuple[float, float]) -> list[Value]:
@@ -55,6 +60,19 @@ def _encrypting(name: str, direction: str) -> Figure:
            for at, size in sizes.items()]],
         "the figure is drawn only: its text says about 2, of eCryptfs on a processor without AES instructions; here "
         "the module's kernels in direct form, without a file system. The software device has the same cores")
+
+
+def _elf(number: str, title: str, source: str, values: list[Value], note: str = _KERNELS) -> Figure:
+    return Figure(f"elf-{number}", title, "%", REPLAYED, source, values, note)
+
+
+def _faster(paper: dict[str, float | None]) -> list[Value]:
+    return [Value(way, "mean", f"{way}: mean", value) for way, value in paper.items()]
+
+
+def _by_program(series: str) -> list[Value]:
+    return [Value(series, label, f"{series}: {label}") for label in
+            ("BFS", "HW", "HS", "LUD", "SGEMM", "Spmv", "n-body", "reduction")]
 
 
 _TABLE_42 = "the paper's kernels by table 4.2 on a simulated GPU with 30 SMs; chosen by vgpu-sched/slice/preemption"
@@ -156,5 +174,23 @@ FIGURES = [
             Value("STP SMK", "all", "STP, half of each SM", 27.3),
             Value("STP Maestro", "all", "STP, searched", 45.0)],
         "pairs of Kernelet's eight kernels on its simulated GPU; searched by vgpu-sched/slice/partition_search"),
+    _elf("3.2", "Cycles in which a scheduler with GTO issues nothing, by why", "stalls", [
+        Value("conflict", "mean", "memory conflict", 27.2), Value("memory", "mean", "memory dependency", 17.5),
+        Value("fetch", "mean", "fetch", 6.0), Value("other", "mean", "other", 8.4),
+        Value("barrier", "mean", "barrier"), Value("empty", "mean", "no warp")]),
+    _elf("3.6", "NewCAR, instruction prefetch, ELF and all of them: faster than GTO", "performance",
+         _faster({"NewCAR": 2.5, "prefetch": 4.9, "ELF": 4.1, "ELF++": 11.9}) + _by_program("ELF")
+         + _by_program("ELF++")),
+    _elf("3.7", "Look-ups of priorities that ELF saves", "look-ups",
+         [Value("saved", "mean", "mean", 91.4), *_by_program("saved")]),
+    _elf("3.8", "ELF++ by program points and by the threshold of prefetch: faster than GTO", "sensitivity", [
+        *[Value("points", at, what, value) for at, what, value in (
+            ("16", "16 program points", 11.9), ("32", "32", 11.9), ("48", "48", 11.9), ("0", "as many as there are", 12.1))],
+        *[Value("threshold", at, f"threshold {at}", value) for at, value in (
+            ("0", 6.7), ("4", 10.8), ("8", 11.2), ("12", 11.4), ("16", 11.9), ("20", 11.9), ("24", 11.9))]]),
+    _elf("3.9", "Schedulers: faster than GTO", "schedulers", _faster({"LRR": None, "2-LV": -3.2, "ELF++": 11.9}),
+         _KERNELS + "; CCWS and DYNCTA are not there"),
+    _elf("3.10", "Schedulers with 48 KiB of L1: faster than GTO with as much", "large L1",
+         _faster({"LRR": None, "2-LV": -3.6, "ELF++": 9.5}), _KERNELS + "; CCWS and DYNCTA are not there"),
 ]
 NAMES = {figure.name: figure for figure in FIGURES}

@@ -11,7 +11,7 @@ from lab.paths import REPO
 from lab.shell import Failure
 
 TABLE = REPO / "vgpu-sched/papers.md"
-STATES = {"runs", "library", "research", "missing", "hardware"}
+STATES = {"runs", "library", "research", "model", "missing", "hardware"}
 ABSENT = {"missing", "hardware"}
 
 
