@@ -11,7 +11,6 @@ from lab.paths import environment, lab_dir
 from lab.shell import Failure
 
 NAME = "timing0"
-TOOL = "tools/timing/timing"
 MODELS = ["h200", "gtx480"]
 LAUNCHES = 3  # of each kernel, that are recorded
 MEMORY, SHARE = "2G", 100
@@ -25,7 +24,8 @@ def variables(launches: int = LAUNCHES) -> dict[str, str]:
     return {**environment(run_folder()), "BANDSAW_TIMING": str(launches)}
 
 
-def _traces() -> list[pathlib.Path]:
+def traces() -> list[pathlib.Path]:
+    """What was recorded since start()."""
     return sorted(path for path in (run_folder().parent / "state").glob("**/timing/*") if path.is_file())
 
 
@@ -37,7 +37,7 @@ def start(launches: int = LAUNCHES) -> dict[str, str]:
         host.start_vgpud("soft", run_folder())
     finally:
         del os.environ["BANDSAW_TIMING"]
-    for trace in _traces():
+    for trace in traces():
         trace.unlink()
     made = host.vgpuctl("show", NAME, check=False, variables=variables())
     if made.returncode != 0:
@@ -57,14 +57,18 @@ def collect(folder: pathlib.Path) -> int:
     """Takes the traces of what ran since start() to a folder; how many there are."""
     stop()
     folder.mkdir(parents=True, exist_ok=True)
-    found = _traces()
+    found = traces()
     for trace in found:
         shutil.move(trace, folder / trace.name)
     return len(found)
 
 
+def tool() -> pathlib.Path:
+    return host.built("tools/timing/timing")
+
+
 def run_tool(arguments: list[str]) -> subprocess.CompletedProcess:
-    return subprocess.run([host.built(TOOL), *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    return subprocess.run([tool(), *arguments], stdout=subprocess.PIPE, text=True, check=False)
 
 
 def run_timed(program: pathlib.Path, arguments: list[str], program_variables: dict[str, str],

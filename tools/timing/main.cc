@@ -37,6 +37,7 @@ prints cycles, why warp schedulers did not issue, and hit rates, by kernel.
   --points N        program points that ELF's hardware has; 0: as many as there are
   --l1 KIB          of each SM
   --cycles N        of one launch, at most
+  --without TEXT    leaves kernels out whose name has this text
   --json            JSON instead of a table
 )";
 
@@ -46,6 +47,7 @@ struct Options {
   uint64_t cycles = kMostCycles;
   uint32_t l1_kib = 0;
   bool json = false, help = false;
+  std::string without;
   std::vector<std::string> places;
 };
 
@@ -83,6 +85,8 @@ void set(Options* options, const std::string& option, const std::string& value) 
     options->l1_kib = small(kL1);
   } else if (option == "--cycles") {
     options->cycles = number(option, value, kCycles);
+  } else if (option == "--without") {
+    options->without = value;
   } else {
     throw std::invalid_argument("no option " + option);
   }
@@ -141,6 +145,7 @@ std::vector<std::pair<std::pair<std::string, uint64_t>, std::string>> ordered(co
     for (const std::string& file : files_of(place)) {
       std::string error;
       const auto launch = decode(read(file), &error);
+      if (launch && !options.without.empty() && launch->kernel.find(options.without) != std::string::npos) continue;
       if (launch)
         found.push_back({{launch->kernel, launch->launch}, file});
       else

@@ -88,8 +88,7 @@ uint64_t test_window() {
   return window;
 }
 
-HostFixture::HostFixture() {
-  DeviceConfig config;
+HostFixture::HostFixture(DeviceConfig config) {
   config.window_base = test_window();
   config.memory_share = static_cast<uint64_t>(host.share);
   config.threads = 2;

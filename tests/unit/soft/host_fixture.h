@@ -48,7 +48,8 @@ uint64_t test_window();
 
 class HostFixture : public ::testing::Test {
  protected:
-  HostFixture();
+  // What `config` says beside window, share and threads.
+  explicit HostFixture(DeviceConfig config = {});
   ~HostFixture() override;
 
   uint64_t alloc(uint64_t bytes);
