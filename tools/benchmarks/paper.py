@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft", help="for figures that are measured")
     parser.add_argument("--rounds", type=_positive, default=9, help="passes of what is measured; their median counts")
     parser.add_argument("--schedules", type=_positive, default=1000, help="random schedules (kernelet-7)")
-    parser.add_argument("--no-build", action="store_true", help="what simulates figures is built already")
+    parser.add_argument("--no-build", action="store_true", help="what simulates and records is built already")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of tables")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, tables and SVG charts go there")
     parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
@@ -173,7 +173,7 @@ def run(arguments: list[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         if not options.no_build and any(figure.how == SIMULATED for figure in figures):
             build.build(TOOL)
-        if any(figure.how == REPLAYED for figure in figures):
+        if not options.no_build and any(figure.how == REPLAYED for figure in figures):
             setup.prepare(lab=False)
         for figure in figures:
             result, found = remake(figure, options)

@@ -30,8 +30,8 @@ class Figure:
     curve: str = ""  # a series that is drawn as a line and has no values in the table
 
 
-_KERNELS = ("eight programs of ours, six of them named as the paper's nearest, of its 26 benchmarks; instructions of PTX on "
-            "a model of its GPU by table 3.1, whose other latencies are chosen")
+_KERNELS = ("eight programs of ours, six of them named as the paper's nearest, of its 26 benchmarks; instructions of PTX "
+            "on a model of its GPU by table 3.1, whose other latencies are chosen")
 
 
 def _by_mix(series: str, what: str, paper: tuple[float, float]) -> list[Value]:
@@ -185,7 +185,8 @@ FIGURES = [
          [Value("saved", "mean", "mean", 91.4), *_by_program("saved")]),
     _elf("3.8", "ELF++ by program points and by the threshold of prefetch: faster than GTO", "sensitivity", [
         *[Value("points", at, what, value) for at, what, value in (
-            ("16", "16 program points", 11.9), ("32", "32", 11.9), ("48", "48", 11.9), ("0", "as many as there are", 12.1))],
+            ("16", "16 program points", 11.9), ("32", "32", 11.9), ("48", "48", 11.9),
+            ("0", "as many as there are", 12.1))],
         *[Value("threshold", at, f"threshold {at}", value) for at, value in (
             ("0", 6.7), ("4", 10.8), ("8", 11.2), ("12", 11.4), ("16", 11.9), ("20", 11.9), ("24", 11.9))]]),
     _elf("3.9", "Schedulers: faster than GTO", "schedulers", _faster({"LRR": None, "2-LV": -3.2, "ELF++": 11.9}),

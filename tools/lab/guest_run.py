@@ -155,7 +155,7 @@ def run() -> int:
         os.dup2(saved, 1)
         variables = {**direct_environment(vgpu), **variables}
         variables = with_cupti(variables if options.gpu else with_ptx_programs(with_ptx_preload(variables)))
-        if options.timing:
+        if options.timing and program:
             status, table = timing.run_timed(program, options.arguments, variables, ["--gpu", options.model])
             print(table, end="", file=sys.stderr)
             return status

@@ -30,19 +30,18 @@ def traces() -> list[pathlib.Path]:
 
 
 def start(launches: int = LAUNCHES) -> dict[str, str]:
-    """A virtual GPU whose kernels are recorded, without anything of earlier ones. What its programs need to reach it."""
+    """A virtual GPU whose kernels are recorded, with nothing of earlier ones; what its programs need to reach it."""
     stop()
     os.environ["BANDSAW_TIMING"] = str(launches)
     try:
         host.start_vgpud("soft", run_folder())
     finally:
         del os.environ["BANDSAW_TIMING"]
+    host.vgpuctl("destroy", NAME, "--force", check=False, variables=variables())
     for trace in traces():
         trace.unlink()
-    made = host.vgpuctl("show", NAME, check=False, variables=variables())
-    if made.returncode != 0:
-        host.vgpuctl("create", NAME, "--memory", MEMORY, "--compute", str(SHARE), "--copy", str(SHARE),
-                     variables=variables())
+    host.vgpuctl("create", NAME, "--memory", MEMORY, "--compute", str(SHARE), "--copy", str(SHARE),
+                 variables=variables())
     return {name: variables()[name] for name in ("BANDSAW_RUN", "BANDSAW_STATE")}
 
 

@@ -48,7 +48,9 @@ void add(const LoadStoreCounts& one, LoadStoreCounts* sum) {
 
 Timing simulate(const LaunchTrace& launch, const Machine& machine, const Scheduling& scheduling, uint64_t most_cycles) {
   Timing result;
-  const uint32_t fits = resident_blocks(machine, launch.threads(), launch.registers, launch.shared_bytes);
+  // A compiler for this GPU would have fitted the registers to the block.
+  const uint32_t registers = std::min(launch.registers, machine.registers / (launch.block_warps() * kMostLanes));
+  const uint32_t fits = resident_blocks(machine, launch.threads(), registers, launch.shared_bytes);
   result.oversized = fits == 0;
   result.resident = std::max(fits, 1u);
   result.cut = launch.cut;
