@@ -86,6 +86,7 @@ MAY_INCLUDE = {
                       "hypervisor/xen", "memory/base", "vgpu-sched/engine.h"],
     "tools/fleet/slurm": ["backend/control", "memory/base"],
     "tools/ptx": ["backend/device/image", "vgpu-sched/ptx"],
+    "tools/timing": ["backend/device/soft/timing", "memory/base"],
     "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/api", "guest-driver/libcuda/core",
                   "guest-driver/cupti", "guest-driver/nvml", "guest-driver/uapi", "vgpu-sched/engine.h"],
 }
@@ -93,7 +94,7 @@ LINES_MAX = 500
 FOLDERS = ["backend", "guest-driver", "hypervisor", "memory", "vgpu-sched", "tools", "tests"]
 # The rest, tools/benchmarks with its research and the tests, may include all of this; none of this includes the rest.
 PRODUCTION = ("backend/", "guest-driver/", "hypervisor/", "memory/", "vgpu-sched/", "tools/vgpuctl/", "tools/fleet/",
-              "tools/ptx/", "tools/gen/")
+              "tools/ptx/", "tools/timing/", "tools/gen/")
 SOURCES = {".c", ".cc", ".h", ".py", ".cu"}
 
 

@@ -30,8 +30,8 @@ class Figure:
     curve: str = ""  # a series that is drawn as a line and has no values in the table
 
 
-_KERNELS = ("eight programs of ours, six of them named as the paper's nearest, of its 26 benchmarks; instructions of PTX "
-            "on a model of its GPU by table 3.1, whose other latencies are chosen")
+_KERNELS = ("eight programs of ours, six of them named as the paper's nearest of its 26 benchmarks; instructions of "
+            "PTX on a model of its GPU by table 3.1, whose other latencies are chosen")
 
 
 def _by_mix(series: str, what: str, paper: tuple[float, float]) -> list[Value]:

@@ -89,7 +89,7 @@ Machine h200() {
 }
 
 bool find_machine(std::string_view name, Machine* machine) {
-  for (const Machine& known : {gtx480(), h200()}) {
+  for (const Machine& known : {h200(), gtx480()}) {
     if (known.name != name) continue;
     *machine = known;
     return true;
@@ -97,7 +97,7 @@ bool find_machine(std::string_view name, Machine* machine) {
   return false;
 }
 
-std::vector<std::string> machine_names() { return {gtx480().name, h200().name}; }
+std::vector<std::string> machine_names() { return {h200().name, gtx480().name}; }
 
 uint32_t resident_blocks(const Machine& machine, uint32_t threads, uint32_t registers, uint32_t shared_bytes) {
   const uint32_t warps = (threads + kMostLanes - 1) / kMostLanes;
