@@ -124,7 +124,7 @@ Status close_file_system(const ChildPlan& plan) {
     paths.write = {"/tmp", "/dev/shm"};
   }
   if (!plan.mps.empty()) paths.write.push_back(plan.mps);
-  if (!plan.config.state.empty()) (plan.config.gpu ? paths.write : paths.read).push_back(plan.config.state);
+  if (!plan.config.state.empty()) (plan.config.runners_write() ? paths.write : paths.read).push_back(plan.config.state);
   return enter_landlock(paths).status();
 }
 

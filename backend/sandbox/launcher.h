@@ -41,8 +41,10 @@ struct LauncherConfig {
   std::string staging{};                   // a folder that is there, and that nobody needs in a root
   std::string mps{};                       // folder of the MPS daemons' folders; empty: none
   bool gpu = false;                        // runners use NVIDIA's driver
+  bool runners_record = false;             // what kernels do, in `state`, for which they may write there too
   std::vector<std::string> environment{};  // of runners: where libraries are
 
+  bool runners_write() const { return gpu || runners_record; }
   // Runners see no files, processes and ioctls but those that they need. With NVIDIA's driver that has not been shown
   // to work, so it is done only where it is asked for.
   bool closes_host() const { return mode == SandboxMode::kRequired || (mode == SandboxMode::kAuto && !gpu); }

@@ -135,7 +135,7 @@ RootPlan LauncherProcess::plan_root() const {
   const auto devices = common_devices();
   plan.entries.insert(plan.entries.end(), devices.begin(), devices.end());
   // Of a software device the session writes there.
-  const Access access = config_.gpu ? Access::kWrite : Access::kRead;
+  const Access access = config_.runners_write() ? Access::kWrite : Access::kRead;
   if (!config_.state.empty()) plan.entries.push_back({.path = config_.state, .access = access, .needed = true});
   plan.folders = {aside};
   if (!config_.gpu) return plan;

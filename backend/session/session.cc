@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -56,6 +57,9 @@ bool for_runners(std::string_view variable) {
   }
   return false;
 }
+
+// Runners of the software device write what kernels do (soft/timing): only where vgpud's environment asks for it.
+bool records_kernels() { return std::getenv("BANDSAW_TIMING") != nullptr; }
 
 }  // namespace
 
@@ -394,11 +398,12 @@ Status Session::start_launcher() {
 void Session::open_state(LauncherConfig* launcher) {
   const uid_t session = launcher->session_uid, own = config_.sandbox.runner_uid;
   const uid_t runner = session != 0 && own != 0 ? own : session;
-  auto folder = launcher->gpu ? open_state_folder(config_.state, runner, session)
-                              : open_state_folder(config_.state, session, runner, runner);
+  launcher->runners_record = records_kernels();
+  auto folder = launcher->runners_write() ? open_state_folder(config_.state, runner, session)
+                                          : open_state_folder(config_.state, session, runner, runner);
   if (!folder.ok()) return log::warn("no cache for compiled code: {}", folder.status().message());
   launcher->state = config_.state;
-  if (!launcher->gpu) state_folder_ = std::move(folder.value());
+  if (!launcher->runners_write()) state_folder_ = std::move(folder.value());
 }
 
 void Session::open_code_store() {
@@ -435,7 +440,8 @@ std::vector<std::string> Session::runner_environment() const {
   if (!config_.state.empty()) {
     environment.push_back("BANDSAW_STATE=" + config_.state);
     environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
-    if (!is_cuda(sharing_config_)) environment.emplace_back("BANDSAW_CODE_KEPT=1");  // by this session
+    const bool kept = !is_cuda(sharing_config_) && !records_kernels();  // by this session
+    if (kept) environment.emplace_back("BANDSAW_CODE_KEPT=1");
     // What NVIDIA's driver compiles from a guest's PTX is kept for this virtual GPU alone.
     environment.push_back("CUDA_CACHE_PATH=" + config_.state + "/cache/cuda");
   }

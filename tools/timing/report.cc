@@ -43,21 +43,6 @@ double part(uint64_t of, uint64_t all) { return all ? 100.0 * static_cast<double
 // "-" where nothing was asked for.
 std::string rate(uint64_t hits, uint64_t all) { return all ? fmt::format("{:.1f}", part(hits, all)) : "-"; }
 
-void add(const soft::timing::SmCounts& one, soft::timing::SmCounts* sum) {
-  sum->instructions += one.instructions;
-  sum->thread_instructions += one.thread_instructions;
-  sum->stalls.conflict += one.stalls.conflict;
-  sum->stalls.dependency += one.stalls.dependency;
-  sum->stalls.fetch += one.stalls.fetch;
-  sum->stalls.barrier += one.stalls.barrier;
-  sum->stalls.other += one.stalls.other;
-  sum->empty += one.empty;
-  sum->look_ups += one.look_ups;
-  sum->fetches += one.fetches;
-  sum->fetch_hits += one.fetch_hits;
-  sum->prefetches += one.prefetches;
-}
-
 // For each SM that is simulated.
 double per_cycle(const KernelTiming& kernel, uint64_t sms) {
   return kernel.sum.cycles ? static_cast<double>(kernel.sum.sm.instructions) /
@@ -70,7 +55,7 @@ using Row = std::vector<std::string>;
 Row row_of(const KernelTiming& kernel, uint64_t sms) {
   const auto& stalls = kernel.sum.sm.stalls;
   const uint64_t all = kernel.sum.scheduler_cycles;
-  Row row{readable(kernel.kernel), fmt::format("{}", kernel.launches), fmt::format("{:.0f}", kernel.launch_cycles),
+  Row row{readable(kernel.kernel), fmt::format("{}", kernel.launches), fmt::format("{:.0f}", kernel.sum.launch_cycles),
           fmt::format("{:.2f}", per_cycle(kernel, sms))};
   for (const uint64_t one :
        {stalls.conflict, stalls.dependency, stalls.fetch, stalls.barrier, stalls.other, kernel.sum.sm.empty})
@@ -106,24 +91,8 @@ void add(const soft::timing::LaunchTrace& launch, const Timing& timing, std::vec
     known->points = soft::timing::ProgramPoints(launch.code, 0).found();
   }
   ++known->launches;
-  known->blocks += timing.blocks;
   known->grid_blocks += launch.blocks();
-  known->launch_cycles += timing.launch_cycles;
-  known->cut = known->cut || timing.cut;
-  known->oversized = known->oversized || timing.oversized;
-  Timing& sum = known->sum;
-  sum.cycles += timing.cycles;
-  sum.scheduler_cycles += timing.scheduler_cycles;
-  add(timing.sm, &sum.sm);
-  sum.accesses.l1_reads += timing.accesses.l1_reads;
-  sum.accesses.l1_hits += timing.accesses.l1_hits;
-  sum.accesses.refused += timing.accesses.refused;
-  sum.accesses.requeued += timing.accesses.requeued;
-  sum.memory.l2_reads += timing.memory.l2_reads;
-  sum.memory.l2_hits += timing.memory.l2_hits;
-  sum.memory.dram_lines += timing.memory.dram_lines;
-  sum.memory.row_hits += timing.memory.row_hits;
-  sum.memory.dram_sectors += timing.memory.dram_sectors;
+  soft::timing::add(timing, &known->sum);
 }
 
 std::string table(const soft::timing::Machine& machine, const std::string& policy,
@@ -136,9 +105,9 @@ std::string table(const soft::timing::Machine& machine, const std::string& polic
   text += aligned(rows);
   for (const KernelTiming& kernel : kernels) {
     const std::string name = readable(kernel.kernel);
-    if (kernel.cut)
+    if (kernel.sum.cut)
       text += fmt::format("{}: not all that its blocks did was recorded or simulated; cycles are of a part\n", name);
-    if (kernel.oversized) text += fmt::format("{}: an SM of this GPU has no room for one of its blocks\n", name);
+    if (kernel.sum.oversized) text += fmt::format("{}: an SM of this GPU has no room for one of its blocks\n", name);
   }
   return text;
 }
@@ -153,8 +122,8 @@ std::string json(const std::vector<KernelTiming>& kernels) {
         R"("conflict": {}, "memory": {}, "fetch": {}, "barrier": {}, "other": {}, "empty": {}, "look_ups": {}, )"
         R"("fetches": {}, "fetch_hits": {}, "prefetches": {}, "l1_reads": {}, "l1_hits": {}, "refused": {}, )"
         R"("requeued": {}, "l2_reads": {}, "l2_hits": {}, "dram_lines": {}, "row_hits": {}, "dram_sectors": {}}})",
-        text.size() > 1 ? ",\n" : "", quoted(one.kernel), one.launches, one.points, one.blocks, one.grid_blocks,
-        one.cut, one.oversized, sum.cycles, one.launch_cycles, sum.sm.instructions, sum.sm.thread_instructions,
+        text.size() > 1 ? ",\n" : "", quoted(one.kernel), one.launches, one.points, sum.blocks, one.grid_blocks,
+        sum.cut, sum.oversized, sum.cycles, sum.launch_cycles, sum.sm.instructions, sum.sm.thread_instructions,
         sum.scheduler_cycles, sum.sm.stalls.conflict, sum.sm.stalls.dependency, sum.sm.stalls.fetch,
         sum.sm.stalls.barrier, sum.sm.stalls.other, sum.sm.empty, sum.sm.look_ups, sum.sm.fetches, sum.sm.fetch_hits,
         sum.sm.prefetches, sum.accesses.l1_reads, sum.accesses.l1_hits, sum.accesses.refused, sum.accesses.requeued,

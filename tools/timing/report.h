@@ -13,9 +13,7 @@ struct KernelTiming {
   std::string kernel;
   uint64_t launches = 0;
   size_t points = 0;  // program points of its code, before any were merged
-  uint64_t blocks = 0, grid_blocks = 0;
-  double launch_cycles = 0;
-  bool cut = false, oversized = false;
+  uint64_t grid_blocks = 0;
   soft::timing::Timing sum;
 };
 

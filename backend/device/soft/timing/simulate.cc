@@ -44,7 +44,27 @@ void add(const LoadStoreCounts& one, LoadStoreCounts* sum) {
   sum->bank_turns += one.bank_turns;
 }
 
+void add(const MemoryCounts& one, MemoryCounts* sum) {
+  sum->l2_reads += one.l2_reads;
+  sum->l2_hits += one.l2_hits;
+  sum->dram_lines += one.dram_lines;
+  sum->row_hits += one.row_hits;
+  sum->dram_sectors += one.dram_sectors;
+}
+
 }  // namespace
+
+void add(const Timing& one, Timing* sum) {
+  sum->cycles += one.cycles;
+  sum->launch_cycles += one.launch_cycles;
+  sum->blocks += one.blocks;
+  sum->oversized = sum->oversized || one.oversized;
+  sum->cut = sum->cut || one.cut;
+  sum->scheduler_cycles += one.scheduler_cycles;
+  add(one.sm, &sum->sm);
+  add(one.accesses, &sum->accesses);
+  add(one.memory, &sum->memory);
+}
 
 Timing simulate(const LaunchTrace& launch, const Machine& machine, const Scheduling& scheduling, uint64_t most_cycles) {
   Timing result;

@@ -23,6 +23,9 @@ struct Timing {
   uint64_t scheduler_cycles = 0;  // cycles times schedulers
 };
 
+// Of another launch of the kernel: what can be counted together.
+void add(const Timing& one, Timing* sum);
+
 inline constexpr uint64_t kMostCycles = uint64_t{1} << 26;
 
 Timing simulate(const LaunchTrace& launch, const Machine& machine, const Scheduling& scheduling,
