@@ -21,7 +21,7 @@ std::string reason_of(const Result& result) {
 
 void add_shared(const Variable& variable, Analysis* analysis) {
   if (variable.space != Space::kShared) return;
-  if (variable.linkage == Linkage::kExtern)
+  if (variable.sized_by_launch())
     analysis->dynamic_shared = true;
   else if (__builtin_add_overflow(analysis->static_shared_bytes, variable.bytes(), &analysis->static_shared_bytes))
     analysis->static_shared_bytes = UINT64_MAX;

@@ -164,6 +164,9 @@ struct Variable {
   uint64_t alignment() const;      // written or natural, at least 1
   // Total size; an unsized first dimension takes its length from the initial value, else counts as 0. Saturates.
   uint64_t bytes() const;
+  // .extern that no other module resolves: one with a size is laid out as if it were defined, as ptxas does, and shared
+  // memory without one gets its size from the launch.
+  bool sized_by_launch() const { return space == Space::kShared && linkage == Linkage::kExtern && bytes() == 0; }
 };
 
 // .reg .b32 %r<10>, %a, %b;

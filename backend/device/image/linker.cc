@@ -56,8 +56,8 @@ std::set<std::string> names_defined(const ptx::Module& module) {
       defined.insert(function->name);
     }
     const auto* variable = std::get_if<ptx::Variable>(&item);
-    const bool shared = variable && variable->space == ptx::Space::kShared;  // .extern: the launch gives its size
-    if (variable && (shared || variable->linkage != ptx::Linkage::kExtern)) defined.insert(variable->name);
+    if (variable && (variable->sized_by_launch() || variable->linkage != ptx::Linkage::kExtern))
+      defined.insert(variable->name);
   }
   return defined;
 }

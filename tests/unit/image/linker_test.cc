@@ -31,14 +31,17 @@ TEST(PtxLinker, BindsOverInputs) {
 
 TEST(PtxLinker, NamesWhatIsMissing) {
   PtxLinker linker;
-  ASSERT_EQ(add(&linker, kHead + ".extern .func gone;\n.extern .func unused;\n.extern .func vprintf;\n"
-                                 ".extern .global .u32 lost;\n.extern .shared .b32 s[];\n"
-                                 ".visible .entry k() { .reg .b32 %r<3>; ld.global.u32 %r1, [lost]; "
-                                 "ld.shared.u32 %r2, [s]; call gone; call vprintf; ret; }"),
-            CUDA_SUCCESS);
+  ASSERT_EQ(
+      add(&linker, kHead + ".extern .func gone;\n.extern .func unused;\n.extern .func vprintf;\n"
+                           ".extern .global .u32 lost;\n.extern .shared .b32 s[];\n.extern .shared .b32 sized[4];\n"
+                           ".visible .entry k() { .reg .b32 %r<3>; ld.global.u32 %r1, [lost]; "
+                           "ld.shared.u32 %r2, [s]; ld.shared.u32 %r2, [sized]; call gone; call vprintf; ret; }"),
+      CUDA_SUCCESS);
   std::vector<std::byte> ptx;
   EXPECT_EQ(linker.complete(&ptx), CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_EQ(linker.log(), "error   : Undefined reference to 'gone'\nerror   : Undefined reference to 'lost'\n");
+  EXPECT_EQ(linker.log(),
+            "error   : Undefined reference to 'gone'\nerror   : Undefined reference to 'lost'\n"
+            "error   : Undefined reference to 'sized'\n");
 }
 
 TEST(PtxLinker, RefusesBrokenInputsWhenTheyCome) {

@@ -170,5 +170,11 @@ TEST(Analysis, SaysWhatIsUsed) {
   EXPECT_FALSE(a.prints);
 }
 
+TEST(Analysis, TakesExternSharedMemoryWithASizeForStatic) {
+  const Analysis a = analysis_of("mov.u32 %r1, sized; ret;", ".extern .shared .align 8 .b8 sized[512];\n");
+  EXPECT_EQ(a.static_shared_bytes, 512u);
+  EXPECT_FALSE(a.dynamic_shared);
+}
+
 }  // namespace
 }  // namespace bandsaw::ptx

@@ -122,6 +122,41 @@ TEST(CodegenProgram, DescribesKernels) {
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(k.address("pointer")), k.address("counter"));
 }
 
+// Taichi's shared arrays are such; ptxas says "ignoring extern qualifier" of them.
+TEST(CodegenProgram, LaysOutExternVariablesThatHaveASize) {
+  Kernels k(kHead + R"(
+.extern .shared .align 8 .b8 sized[512];
+.extern .shared .b32 defined;
+.shared .b32 defined;
+.extern .shared .align 16 .b8 dynamic[];
+.extern .global .align 4 .b8 table[8];
+.visible .entry k(.param .u64 out)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, 7;
+  st.shared.u32 [sized+508], %r1;
+  st.shared.u32 [defined], 5;
+  st.global.u32 [table+4], 4;
+  ld.shared.u32 %r1, [sized+508];
+  ld.shared.u32 %r2, [defined];
+  ld.global.u32 %r3, [table+4];
+  mad.lo.u32 %r1, %r1, %r2, %r3;
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+.visible .entry ends() { .reg .b32 %r<2>; mov.u32 %r1, dynamic; st.shared.u32 [%r1], %r1; ret; }
+)");
+  ASSERT_TRUE(k.ok()) << k.log();
+  std::string log;
+  EXPECT_EQ(k.program().kernel("k", &log)->static_shared_bytes, 516u);
+  auto* out = array<uint32_t>(1);
+  EXPECT_EQ(k.launch("k", {}, out).fault, 0u);
+  EXPECT_EQ(*out, 39u);
+  EXPECT_NE(k.launch("ends", {}).fault, 0u);  // the launch gives it nothing
+}
+
 TEST(CodegenProgram, CacheSurvivesDamage) {
   char folder[] = "/tmp/bandsaw-cache-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

@@ -69,7 +69,7 @@ class Flattener {
         f_.local_bytes = static_cast<uint32_t>(local_end_);
         break;
       case ptx::Space::kShared:
-        if (v.linkage == ptx::Linkage::kExtern) {
+        if (v.sized_by_launch()) {
           p->dynamic_shared = true;
           f_.shared_align = std::max<uint32_t>(f_.shared_align, 16);
         } else {
@@ -395,6 +395,15 @@ std::set<std::string> functions_that_wait(const ptx::Module& source) {
   return found;
 }
 
+std::set<std::string> variables_defined(const ptx::Module& source) {
+  std::set<std::string> defined;
+  for (const auto& item : source.items) {
+    auto* v = std::get_if<ptx::Variable>(&item);
+    if (v && v->linkage != ptx::Linkage::kExtern) defined.insert(v->name);
+  }
+  return defined;
+}
+
 }  // namespace
 
 FlatModule flatten(const ptx::Module& source) {
@@ -402,19 +411,20 @@ FlatModule flatten(const ptx::Module& source) {
   m.source = &source;
   m.waiting_functions = functions_that_wait(source);
   ptx::Scope globals(source);
+  const std::set<std::string> defined = variables_defined(source);
   for (const auto& item : source.items) {
     auto* v = std::get_if<ptx::Variable>(&item);
     if (!v) continue;
     auto& slot = m.globals[v->name];
-    if (slot && v->linkage == ptx::Linkage::kExtern) continue;  // a declaration after the definition
+    if (v->linkage == ptx::Linkage::kExtern && (slot || defined.contains(v->name))) continue;
     auto p = std::make_unique<Place>();
     p->declaration = v;
     p->name = v->name;
     p->space = v->space;
     p->bytes = v->bytes();
-    p->extern_symbol = v->linkage == ptx::Linkage::kExtern;
+    p->extern_symbol = v->linkage == ptx::Linkage::kExtern && v->bytes() == 0;
     if (v->space == ptx::Space::kShared) {
-      p->dynamic_shared = v->linkage == ptx::Linkage::kExtern;
+      p->dynamic_shared = v->sized_by_launch();
       if (!p->dynamic_shared) {
         uint64_t end = m.fixed_shared_bytes;
         p->offset = place_behind(&end, *v, 1, kLargestShared);
