@@ -157,6 +157,36 @@ TEST(CodegenProgram, LaysOutExternVariablesThatHaveASize) {
   EXPECT_NE(k.launch("ends", {}).fault, 0u);  // the launch gives it nothing
 }
 
+// As Taichi declares and calls them; ptxas takes that.
+TEST(CodegenProgram, CallsSystemFunctionsWithoutTheirResult) {
+  Kernels k(kHead + R"(
+.extern .func vprintf(.param .b64 f, .param .b64 a);
+.global .align 1 .b8 text[3] = {104, 105, 0};
+.visible .entry k()
+{
+  .reg .b64 %rd<3>;
+  .local .align 8 .b8 arguments[8];
+  st.local.u32 [arguments], 9;
+  mov.u64 %rd1, text;
+  cvta.global.u64 %rd1, %rd1;
+  mov.u64 %rd2, arguments;
+  cvta.local.u64 %rd2, %rd2;
+  {
+    .param .b64 f;
+    .param .b64 a;
+    st.param.b64 [f], %rd1;
+    st.param.b64 [a], %rd2;
+    call.uni vprintf, (f, a);
+  }
+  ret;
+}
+)");
+  ASSERT_TRUE(k.ok()) << k.log();
+  const Outcome outcome = k.launch("k", {});
+  EXPECT_EQ(outcome.fault, 0u);
+  EXPECT_EQ(outcome.printed.substr(0, 4), "hi9;");
+}
+
 TEST(CodegenProgram, CacheSurvivesDamage) {
   char folder[] = "/tmp/bandsaw-cache-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

@@ -207,7 +207,8 @@ bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vec
   if (const DeviceFunction* function = device_function(name)) return call_device(op, *function, returns, args), true;
   auto it = known.find(name);
   if (it == known.end()) return false;
-  if (returns.size() != it->second.first || args.size() != it->second.second) unsupported(op, "arguments");
+  const auto [results, arguments] = it->second;  // declarations may leave the result out
+  if (returns.size() > results || args.size() != arguments) unsupported(op, "arguments");
   std::vector<V> helper{warp_, op_mask(op)};
   int n = 0;
   for (auto& a : args) {
@@ -219,7 +220,7 @@ bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vec
     helper.push_back(area);
   }
   V out = frame_scratch("out", 8 * kLanes);
-  if (!returns.empty()) helper.push_back(out);
+  if (results != 0) helper.push_back(out);
   call_helper("bsw_" + name, b_.getVoidTy(), helper);
   if (!returns.empty()) {
     const Place* p = returns[0].var;
