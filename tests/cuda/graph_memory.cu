@@ -33,16 +33,40 @@ static void use(cudaGraph_t graph, int* data, cudaStream_t stream) {
   CHECK(cudaGraphDestroy(graph));
 }
 
+// The graph is gone after its launch, and what it allocated is still the program's.
+static void outlive(cudaGraph_t graph, int* data, cudaStream_t stream) {
+  cudaGraphExec_t exec;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaGraphDestroy(graph));
+  CHECK(cudaGraphExecDestroy(exec));
+  std::vector<int> back(kCount);
+  CHECK(cudaMemcpyAsync(back.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(back[i], 5 + i);
+  CHECK(cudaFreeAsync(data, stream));
+  CHECK(cudaStreamSynchronize(stream));
+}
+
+static cudaGraph_t capture(cudaStream_t stream, int** data) {
+  cudaGraph_t graph;
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  CHECK(cudaMallocAsync(data, kCount * sizeof(int), stream));
+  count_up<<<kCount / 256, 256, 0, stream>>>(*data, 5);
+  CHECK(cudaStreamEndCapture(stream, &graph));
+  return graph;
+}
+
 int main() {
   cudaStream_t stream;
-  cudaGraph_t captured, made;
+  cudaGraph_t made;
   int* data;
   CHECK(cudaStreamCreate(&stream));
-  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  CHECK(cudaMallocAsync(&data, kCount * sizeof(int), stream));
-  count_up<<<kCount / 256, 256, 0, stream>>>(data, 5);
-  CHECK(cudaStreamEndCapture(stream, &captured));
+  cudaGraph_t captured = capture(stream, &data);
   use(captured, data, stream);
+  captured = capture(stream, &data);
+  outlive(captured, data, stream);
 
   cudaGraphNode_t allocation, kernel;
   cudaMemAllocNodeParams memory{};

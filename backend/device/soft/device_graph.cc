@@ -27,7 +27,7 @@ CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef
     if (const CUresult refused = memory_->reserve(content.bytes, nullptr, &address)) return refused;
     made->content.address = address;
     made->reservation =
-        std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->release(address); });
+        std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->abandon(address); });
     if (value) *value = address;
   }
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;

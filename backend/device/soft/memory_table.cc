@@ -213,8 +213,17 @@ void Memory::drop_claim(uint64_t address) {
   const auto found = table_.find(address);
   if (found == table_.end() || found->second.claims == 0) return;
   if (--found->second.claims != 0) return;
+  if (found->second.abandoned) return forget_locked(found);
   count_graph_locked(found->second, false);
   unmap_locked(found->second);
+}
+
+void Memory::abandon(uint64_t address) {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found == table_.end()) return;
+  found->second.abandoned = true;
+  if (found->second.claims == 0) forget_locked(found);
 }
 
 void Memory::count_graph_locked(const Allocation& allocation, bool mapped) {
@@ -242,13 +251,17 @@ CUresult Memory::release(uint64_t address) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
   if (found == table_.end()) return CUDA_ERROR_INVALID_VALUE;
+  forget_locked(found);
+  return CUDA_SUCCESS;
+}
+
+void Memory::forget_locked(std::map<uint64_t, Allocation>::iterator found) {
   if (found->second.mapped) {
     count_graph_locked(found->second, false);
     unmap_locked(found->second);
   }
-  space_.give_back(address, found->second.reserved);
+  space_.give_back(found->first, found->second.reserved);
   table_.erase(found);
-  return CUDA_SUCCESS;
 }
 
 void Memory::release_owner(const void* owner) {

@@ -42,6 +42,7 @@ struct Allocation {
   bool live = true;                      // the program may use it
   bool given = false;                    // to a call that is noted (given.h)
   uint32_t claims = 0;                   // launches that have a graph's allocation and have not freed it
+  bool abandoned = false;                // a graph's, whose node is gone
   std::shared_ptr<const UniqueFd> file;  // its pages, once other processes may have them
   std::vector<swap::Piece> chunks;       // of one that may lie partly in host memory; else none
 };
@@ -67,6 +68,8 @@ class Memory {
   CUresult reserve(uint64_t bytes, const void* owner, uint64_t* address);
   CUresult claim(uint64_t address);
   void drop_claim(uint64_t address);
+  // Forgets a reserved address: at once if nobody claims it, else with the last claim.
+  void abandon(uint64_t address);
   // Unmaps and forgets. INVALID_VALUE if no allocation begins there.
   CUresult release(uint64_t address);
   void release_owner(const void* owner);
@@ -133,6 +136,7 @@ class Memory {
   void count_graph_locked(const Allocation& allocation, bool mapped);
   CUresult map_locked(Allocation& allocation);
   void unmap_locked(Allocation& allocation);
+  void forget_locked(std::map<uint64_t, Allocation>::iterator found);
   bool map_pages(Allocation& allocation, uint64_t bytes);
   bool charge_locked(Allocation& allocation, uint64_t bytes);
   void uncharge_locked(Allocation& allocation, uint64_t bytes);
