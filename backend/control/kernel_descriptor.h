@@ -1,6 +1,7 @@
 // What a runner says of the kernel of which it is about to ask for a time slice, so that vgpud can choose whose grid
 // slices run beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on
-// the grant page (gate_link.h); short work needs none.
+// the grant page (gate_link.h). Of short work it may say what its first launch needs (`brief`), so that vgpud can
+// forecast whether it finds room.
 //
 // Written by the runner before it counts up `asked`, read by the arbiter once for each ask; and while persistent blocks
 // of a plan are under way, to tell how far they are. Nothing of it is believed: the arbiter copies it, bounds it, and
@@ -40,11 +41,11 @@ struct KernelDescriptor {
   uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
   // Accesses of global memory, of all instructions, in kDescriptorParts: counted, or by the instruction mix.
   uint32_t memory = 0;
-  uint32_t half_speed = 0;  // speed with half the resident blocks, in kDescriptorParts; 0: not known
-  uint32_t resident = 0;    // kPersistent, of what is under way: on an SM, as planned; 0: as many as is best
-  uint32_t best = 0;        // kPersistent: that many; 0: not known
-  uint32_t alone = 0;       // not 0: it is to run alone, so that it is known what that takes
-  uint32_t reserved = 0;
+  uint32_t half_speed = 0;    // speed with half the resident blocks, in kDescriptorParts; 0: not known
+  uint32_t resident = 0;      // kPersistent, of what is under way: on an SM, as planned; 0: as many as is best
+  uint32_t best = 0;          // kPersistent: that many; 0: not known
+  uint32_t alone = 0;         // not 0: it is to run alone, so that it is known what that takes
+  uint32_t brief = 0;         // not 0: short work of a time slice that begins with such a launch; `call` is 0 then
   uint64_t instructions = 0;  // of a block's warps, as counted; 0: not known
   uint64_t bytes = 0;         // of global memory that a block's threads ask for; 0: not known
   int64_t seen_ns = 0;        // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not

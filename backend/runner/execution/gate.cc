@@ -287,14 +287,17 @@ bool GateView::is_wanted(unsigned engine) const {
 }
 
 bool GateView::is_planned(unsigned engine) const {
-  return is_governed() && grant_page_->planned.load(std::memory_order_relaxed) != 0 &&
-         !grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed);
+  return has_plans() && !grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed);
 }
 
 void GateView::describe(unsigned engine, const KernelDescriptor& descriptor) {
   if (!grant_page_) return;
-  put_descriptor(engine, descriptor, engine_states_[engine].asking ? 0 : 1);
+  put_descriptor(engine, descriptor, engine_states_[engine].asking || is_open(engine) ? 0 : 1);
   if (descriptor.call == 0 && is_planned(engine)) ring_doorbell();
+}
+
+void GateView::describe_short_work(unsigned engine, const KernelDescriptor& descriptor) {
+  if (grant_page_ && !engine_states_[engine].asking) put_descriptor(engine, descriptor, 1);
 }
 
 void GateView::report(unsigned engine, const KernelDescriptor& descriptor) {

@@ -96,8 +96,12 @@ class GateView {
   }
   // The arbiter plans: call describe() before asking for a time slice for a long kernel.
   bool is_planned(unsigned engine) const;
-  // Says which kernel the next ask is for. A descriptor with call 0 withdraws it.
+  // The arbiter plans, though the gate may stand open.
+  bool has_plans() const { return is_governed() && grant_page_->planned.load(std::memory_order_relaxed) != 0; }
+  // Says which kernel the next ask is for; at an open gate, which one begins. A descriptor with call 0 withdraws it.
   void describe(unsigned engine, const KernelDescriptor& descriptor);
+  // Says what the next ask's short work needs, unless an ask waits.
+  void describe_short_work(unsigned engine, const KernelDescriptor& descriptor);
   // Says how far the kernel on the engine has come. Does nothing while an ask waits, whose descriptor has the place.
   void report(unsigned engine, const KernelDescriptor& descriptor);
   // What the arbiter planned for the work that enter_alone let in last.

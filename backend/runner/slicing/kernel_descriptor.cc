@@ -40,6 +40,12 @@ CodeTraits CodeTraits::of(Device* device, std::string_view text, const FunctionR
   return traits;
 }
 
+uint64_t whole_launch_hash(std::string_view kernel, const Launch& launch) {
+  CodeTraits traits;
+  traits.hash = hash_of({reinterpret_cast<const char*>(launch.grid), sizeof launch.grid}, hash_of(kernel));
+  return shape_hash(traits, launch);
+}
+
 uint64_t shape_hash(const CodeTraits& traits, const Launch& launch) {
   const uint32_t rest[] = {launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes};
   return hash_of({reinterpret_cast<const char*>(rest), sizeof rest}, traits.hash);

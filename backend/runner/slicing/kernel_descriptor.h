@@ -26,4 +26,7 @@ uint32_t descriptor_part(double value);
 // Of a launch of it: another value for another block or dynamic shared memory.
 uint64_t shape_hash(const CodeTraits& traits, const Launch& launch);
 
+// Of a launch that runs whole: the same for the same kernel, grid, block and dynamic shared memory.
+uint64_t whole_launch_hash(std::string_view kernel, const Launch& launch);
+
 }  // namespace bandsaw::runner

@@ -45,6 +45,19 @@ void LaunchShape::learn_cut(uint64_t slice, std::optional<int> tuned_blocks, uin
   }
 }
 
+std::optional<BlockCode> KnownKernel::block_code(Device& device, const Code& code) {
+  const uint32_t now = attributes.load();
+  if (block_code_ && block_code_at_ == now) return block_code_;
+  FunctionInfo info;
+  if (device.function_info(code, &info) != CUDA_SUCCESS) return std::nullopt;
+  const auto attribute = [&info](CUfunction_attribute which) {
+    return static_cast<uint32_t>(std::max(0, info.info.attributes[which]));
+  };
+  block_code_at_ = now;
+  block_code_ = {attribute(CU_FUNC_ATTRIBUTE_NUM_REGS), attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)};
+  return block_code_;
+}
+
 std::shared_ptr<LaunchShape> KnownKernel::find_shape(const Launch& launch) const {
   const auto key = LaunchShape::key_of(launch);
   for (const auto& shape : shapes) {

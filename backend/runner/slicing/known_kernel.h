@@ -17,6 +17,11 @@
 
 namespace bandsaw::runner {
 
+// What the code of a kernel takes of an SM for a block.
+struct BlockCode {
+  uint32_t registers = 0, shared_bytes = 0;
+};
+
 // What one block does, as a grid slice has counted it. 0 instructions: not known.
 struct BlockCounts {
   uint64_t instructions = 0;  // of its warps, in PTX
@@ -77,6 +82,8 @@ class KnownKernel {
   std::set<std::string> reasons;
   std::vector<std::shared_ptr<LaunchShape>> shapes;
 
+  // `code`: the kernel's own. Nothing: the device does not say.
+  std::optional<BlockCode> block_code(Device& device, const Code& code);
   // Null: no launch of that shape is remembered.
   std::shared_ptr<LaunchShape> find_shape(const Launch& launch) const;
   // The place of what is asked for, and whether this made it. Any thread, as the next.
@@ -85,6 +92,8 @@ class KnownKernel {
   void forget_clones(const Context* context, std::vector<std::shared_ptr<KernelClonePlace>>* gone);
 
  private:
+  std::optional<BlockCode> block_code_;
+  uint32_t block_code_at_ = 0;  // `attributes` then
   std::mutex mutex_;
   std::vector<std::shared_ptr<KernelClonePlace>> clones_;  // guarded by mutex_
 };

@@ -1,12 +1,18 @@
 #include "backend/runner/slicing/launch_describer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/runner/slicing/kernel_descriptor.h"
 #include "backend/runner/slicing/launch_under_way.h"
 #include "backend/runner/slicing/launch_variant.h"
 
 namespace bandsaw::runner {
+namespace {
+
+constexpr uint64_t kAtOpenGate = ~uint64_t{0};  // KernelDescriptor::call of launches that no plan has
+
+}  // namespace
 
 KernelDescriptor LaunchDescriber::descriptor_of(const LaunchUnderWay& launch, const LaunchVariant& variant) const {
   const CodeTraits& traits = variant.clone().traits;
@@ -37,9 +43,30 @@ KernelDescriptor LaunchDescriber::descriptor_of(const LaunchUnderWay& launch, co
 
 void LaunchDescriber::describe(LaunchUnderWay& launch, const LaunchVariant& variant) {
   const bool tried = launch.begun != 0 || launch.kernel->cut;
-  if (!tried || !gate_.is_planned(kCompute)) return;
+  if (!tried || !gate_.has_plans()) return;
+  if (!gate_.is_planned(kCompute)) {
+    if (launch.call != 0 || std::exchange(launch.noted, true)) return;
+    KernelDescriptor descriptor = descriptor_of(launch, variant);
+    descriptor.call = kAtOpenGate;
+    return gate_.describe(kCompute, descriptor);
+  }
   if (launch.call == 0) launch.call = ++calls_;
   gate_.describe(kCompute, descriptor_of(launch, variant));
+}
+
+void LaunchDescriber::describe_whole(Device& device, KnownKernel& kernel, const Launch& launch) {
+  if (!gate_.is_planned(kCompute)) return;
+  const std::optional<BlockCode> code = kernel.block_code(device, launch.code);
+  if (!code) return;
+  KernelDescriptor descriptor;
+  descriptor.brief = 1;
+  descriptor.shape = whole_launch_hash(kernel.name, launch);
+  descriptor.blocks = LaunchUnderWay::blocks_of(launch);
+  descriptor.threads = launch.block[0] * launch.block[1] * launch.block[2];
+  descriptor.registers = code->registers;
+  descriptor.shared_bytes = code->shared_bytes + launch.shared_bytes;
+  kernel.name.copy(descriptor.kernel, sizeof descriptor.kernel - 1);
+  gate_.describe_short_work(kCompute, descriptor);
 }
 
 void LaunchDescriber::report(const LaunchUnderWay& launch, const LaunchVariant& variant, uint64_t claimed,
@@ -52,7 +79,7 @@ void LaunchDescriber::report(const LaunchUnderWay& launch, const LaunchVariant& 
 }
 
 void LaunchDescriber::withdraw(const LaunchUnderWay& launch) {
-  if (launch.call != 0) gate_.describe(kCompute, {});
+  if (launch.call != 0 || launch.noted) gate_.describe(kCompute, {});
 }
 
 }  // namespace bandsaw::runner

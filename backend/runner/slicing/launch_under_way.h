@@ -85,6 +85,7 @@ struct LaunchUnderWay {
   // None ended for too long. All that was left has been issued, and no more is done for it.
   bool stalled = false;
   uint64_t call = 0;   // KernelDescriptor::call; 0: it has not been described yet
+  bool noted = false;  // it has been described at an open gate, where it is not planned
   bool alone = false;  // it asks to run alone
 
   // What is learnt from its time.

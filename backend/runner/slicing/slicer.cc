@@ -63,6 +63,10 @@ PreparedLaunch Slicer::prepare(const LaunchCaller& caller, const StreamRef& stre
   const LaunchChoice choice = chooser_.choose(caller, stream, launch);
   prepared.shape = choice.shape;
   if (choice.clone) prepared.cut = CutLaunch::make(&parts_, caller, stream, launch, choice);
+  if (!prepared.cut && !busy() && parts_.gate.is_planned(kCompute)) {
+    if (const KnownKernelRef kernel = kernels_.find(launch.code))
+      describer_.describe_whole(parts_.device, *kernel, launch);
+  }
   return prepared;
 }
 

@@ -15,8 +15,6 @@ namespace {
 constexpr CoPlanner::Time kForgetAfter = 2 * slice::kMillisecond;
 // The same while the engine stands idle for it.
 constexpr CoPlanner::Time kPause = 100 * slice::kMicrosecond;
-// Room for short work is kept for so long after the last of it.
-constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
 
 }  // namespace
 
@@ -191,29 +189,6 @@ void CoPlanner::issue(Time now) {
   count_plan();
 }
 
-void CoPlanner::leave_room(Time now) {
-  ++counts_.room_requests;
-  leaves_room_ = true;
-  room_until_ = now + kRoomFor;
-}
-
-void CoPlanner::keep_room(Time now) {
-  if (leaves_room_) room_until_ = now + kRoomFor;
-}
-
-// Persistent blocks on each SM: as planned. While short work needs room, the kernel with the most of them has one
-// fewer. A kernel that runs alone keeps its best number, unless that is as many as fit.
-uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
-  const auto planned = static_cast<uint32_t>(kernel.resident);
-  const uint32_t all = planned == 0 ? kernel.descriptor.most_resident : planned;
-  if (!leaves_room_ || all < 2) return planned;
-  if (planned == 0) return kernel.descriptor.best != 0 && kernel.descriptor.best < all ? 0 : all - 1;
-  const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
-    return one.second.resident < other.second.resident;
-  });
-  return &kernel == &most->second ? all - 1 : planned;
-}
-
 // Grants what comes next of the kernel. If the plan sets blocks on each SM, but the runner launches grid slices, a grid
 // slice has as many blocks as are to lie on all SMs.
 CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
@@ -288,7 +263,7 @@ void CoPlanner::answer(Time now, std::vector<Grant>* grants) {
 
 std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
   std::vector<Grant> grants;
-  leaves_room_ = leaves_room_ && now < room_until_;
+  if (now >= room_until_) leaves_room_ = 0;
   drop_quiet(now - kForgetAfter, now);
   answer(now, &grants);
   if (!stands_idle()) return grants;
@@ -316,7 +291,7 @@ CoPlanner::Time CoPlanner::next() const {
     asks = asks || kernel.asks;
     if (kernel.quiet()) next = std::min(next, kernel.quiet_since + timeout);
   }
-  return std::min(asks ? next : kNever, leaves_room_ ? room_until_ : kNever);
+  return std::min(asks ? next : kNever, leaves_room_ > 0 ? room_until_ : kNever);
 }
 
 PlanState CoPlanner::state() const {
@@ -325,6 +300,8 @@ PlanState CoPlanner::state() const {
   state.shapes = shapes_.size();
   for (const auto& [key, shape] : shapes_) state.measured_shapes += shape.profiler.ready();
   state.observed = meter_.observed();
+  state.judged = short_work_.judged();
+  state.forecast_error = short_work_.error();
   for (const slice::Part& part : scheduler_.plan().parts) {
     const auto place = places_.find(part.kernel);
     if (place == places_.end()) continue;

@@ -17,6 +17,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "backend/vgpud/arbiter/planner_source.h"
 #include "vgpu-sched/slice/coscheduler.h"
 #include "vgpu-sched/slice/profiler.h"
+#include "vgpu-sched/slice/short_work.h"
 
 namespace bandsaw {
 
@@ -44,6 +47,9 @@ struct PlanState {
   uint64_t resizes = 0;                      // of persistent blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
   uint64_t room_requests = 0;                // short work found no room, and others were to make some
+  uint64_t foreseen = 0;                     // forecasts of whether short work finds room
+  uint64_t judged = 0;                       // of these, compared with the time that it took
+  double forecast_error = 0;                 // of the last of them, relative
   uint64_t refused = 0;                      // descriptors that made no sense
   uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
   uint64_t shapes = 0, measured_shapes = 0;
@@ -72,6 +78,11 @@ class CoPlanner {
     uint32_t resident = 0;
   };
 
+  struct ShortWork {
+    slice::ShortWorkForecast forecast;
+    Time takes = 0;  // from its grant to its end, with what was learnt; 0: not known
+  };
+
   // Null: the mode needs no descriptors.
   static std::unique_ptr<CoPlanner> make(PlanningMode mode, const PlanOptions& options);
 
@@ -86,10 +97,15 @@ class CoPlanner {
   // A granted grid slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran
   // meanwhile.
   void grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
-  // Short work runs beside what is planned. leave_room(): some found no room on the SMs. From now on persistent blocks
-  // leave it the room of one of theirs on each SM, for as long as short work comes. keep_room(): some has come and
-  // found room.
-  void leave_room(Time now);
+  // Short work runs beside what is planned. What it meets, by its descriptor (`brief`); none: that makes no sense.
+  // `open`: what others have begun at open gates.
+  std::optional<ShortWork> foresee(Owner owner, const KernelDescriptor& descriptor,
+                                   std::span<const KernelDescriptor> open = {});
+  // It took so long. `meets`: what was forecast of it. `alone`: nothing else ran meanwhile.
+  void short_work_done(Owner owner, uint64_t shape, const ShortWork& meets, Time took, bool alone);
+  // leave_room(): some found no room on the SMs. From now on the kernel with most persistent blocks leaves it the room
+  // of so many of them on each SM, for as long as short work comes. keep_room(): some has come and found room.
+  void leave_room(int blocks, Time now);
   void keep_room(Time now);
   // The gate describes nothing any more; what it has in flight is forgotten.
   void gone(Place place, Time now);
@@ -165,6 +181,8 @@ class CoPlanner {
   bool stands_idle() const;
   void answer(Time now, std::vector<Grant>* grants);
   void drop_quiet(Time since, Time now);
+  std::vector<slice::RunningKernel> running() const;
+  std::optional<slice::RunningKernel> at_open_gate(const KernelDescriptor& descriptor) const;
 
   const PlanOptions options_;
   slice::CoRunModel model_;
@@ -174,8 +192,9 @@ class CoPlanner {
   std::map<Key, Shape> shapes_;
   std::map<Place, Kernel> kernels_;
   std::unordered_map<slice::KernelId, Place> places_;
-  bool leaves_room_ = false;
-  Time room_until_ = 0;  // then
+  slice::ShortWorkTimes short_work_;
+  uint32_t leaves_room_ = 0;  // persistent blocks on each SM
+  Time room_until_ = 0;       // then
   slice::KernelId next_kernel_ = 1;
   uint64_t next_number_ = 1, uses_ = 0, plans_seen_ = 0;
   PlanState counts_;

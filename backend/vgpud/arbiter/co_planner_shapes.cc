@@ -105,6 +105,7 @@ void CoPlanner::drop_shape(std::map<Key, Shape>::iterator shape) {
 
 // Kernels of its programs have gone by then.
 void CoPlanner::forget_owner(Owner owner) {
+  short_work_.forget_owner(owner);
   for (auto it = shapes_.lower_bound({owner, 0}); it != shapes_.end() && it->first.first == owner;) {
     const auto shape = it++;
     if (shape->second.users == 0) drop_shape(shape);

@@ -19,7 +19,7 @@ void GateReader::read(VgpuState& vgpu, uint32_t slot, unsigned engine, sched::Ti
     // The gate is opened like the others of its virtual GPU.
     if (vgpu.leases[queue].state == Lease::State::kOpen) return table_->let_in(vgpu, slot, engine, now);
     state.waiting = true;
-    state.ask = {queues_->new_id(), now, 0};
+    state.ask = {.id = queues_->new_id(), .asked = now};
     queues_->ask(vgpu, slot, engine, now);
   }
   // Leases::close() may have counted a time slice that the runner then took back and asked for (gate_link.h).

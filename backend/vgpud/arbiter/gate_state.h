@@ -18,11 +18,23 @@ inline constexpr sched::Time kNever = INT64_MAX;
 // More time slices than this cannot run at one gate: counters that say so are nonsense.
 inline constexpr uint32_t kTimeSlicesAtOnce = 64;
 
+// What was forecast of short work beside a plan when it asked.
+struct ExpectedWork {
+  uint64_t shape = 0;
+  bool known = false;             // its runner has described it
+  bool room = false;              // there is room for it
+  double slowdown = 1;            // by its room
+  sched::Time takes = 0;          // from its grant to its end; 0: not known
+  sched::Time ask_room = kNever;  // so long after its grant others are to make room for it
+  int make_way = 1;               // persistent blocks on each SM that are to make way then
+};
+
 // An ask, and later the time slice that was granted for it.
 struct GrantedSlice {
   sched::RequestId id = 0;
   sched::Time asked = 0, granted = 0;
   uint64_t planned = 0;  // the plan's number for it; 0: none has
+  ExpectedWork expected{};
 };
 
 // Of a compute gate under the hardware's time slices.

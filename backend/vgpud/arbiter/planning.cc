@@ -6,7 +6,8 @@
 namespace bandsaw {
 namespace {
 
-// Short work waits for room on the SMs for this long before persistent blocks are asked to make some.
+// Short work of which nothing is known waits for room on the SMs for this long before persistent blocks are asked to
+// make some.
 constexpr sched::Time kRoomWait = 500 * sched::kMicrosecond;
 // Runners notice such a request within this time: they check each millisecond, and not before a millisecond of their
 // own work has run.
@@ -65,11 +66,50 @@ bool Planning::admit(const sched::Request& request, sched::Time now) {
   GateState& state = vgpu.slots[place->slot][kCompute];
   KernelDescriptor descriptor;
   if (!vgpu.mps || !read_descriptor(vgpu.grant_page->kernel_descriptors[place->slot], &descriptor)) return false;
-  if (descriptor.call == 0 || descriptor.asked != state.asked) return false;  // of short work
+  if (descriptor.asked != state.asked) return false;
+  if (descriptor.call == 0) {  // of short work
+    state.ask.expected = foresee(vgpu, descriptor);
+    return false;
+  }
   if (!planner_->ask(place_of(vgpu, place->slot), vgpu.id, descriptor, now)) return false;
   queues_->let_go(request.id);
   state.admitted = true;
   return true;
+}
+
+// Kernels of other virtual GPUs that run at gates which stood open: no plan has them.
+std::vector<KernelDescriptor> Planning::begun_at_open_gates(const VgpuState& vgpu) const {
+  std::vector<KernelDescriptor> begun;
+  const Queue queue = table_->queue_of(kCompute);
+  for (const VgpuState& other : table_->all()) {
+    if (&other == &vgpu || !other.mps || !other.grant_page || other.compute_gates != ComputeGates::kQueued) continue;
+    for (const auto& [slot, gates] : other.slots) {
+      const bool leased = other.leases[queue].state != Lease::State::kNone || gates[kCompute].leased > 0;
+      KernelDescriptor descriptor;
+      if (!leased || GrantTable::running_at(other, slot, kCompute) == 0) continue;
+      if (read_descriptor(other.grant_page->kernel_descriptors[slot], &descriptor)) begun.push_back(descriptor);
+    }
+  }
+  return begun;
+}
+
+// Room is asked for at once where there will be none for longer than making some takes; and of what has room only after
+// it has taken far longer than was forecast, since others would lose theirs for nothing.
+ExpectedWork Planning::foresee(const VgpuState& vgpu, const KernelDescriptor& descriptor) {
+  const auto meets = planner_->foresee(vgpu.id, descriptor, begun_at_open_gates(vgpu));
+  if (!meets) return {};
+  const slice::ShortWorkForecast& forecast = meets->forecast;
+  ExpectedWork expected{.shape = descriptor.shape, .known = true, .room = forecast.room, .takes = meets->takes};
+  expected.slowdown = forecast.slowdown;
+  expected.make_way = std::max(forecast.make_way, 1);
+  if (forecast.room) {
+    expected.ask_room = std::max(kRoomWait, 2 * std::min(meets->takes, sched::kSecond));
+  } else if (forecast.begins <= kRoomNotice) {
+    expected.ask_room = forecast.begins + kRoomWait;
+  } else if (forecast.make_way > 0) {
+    expected.ask_room = 0;
+  }
+  return expected;
 }
 
 void Planning::withdraw(VgpuState& vgpu, uint32_t slot, unsigned engine, sched::Time now) {
@@ -100,11 +140,20 @@ void Planning::snapshot(const VgpuState& vgpu, uint32_t slot, sched::Time now) {
 void Planning::tell(const VgpuState& vgpu, uint32_t slot, const GrantedSlice& slice, uint64_t busy_ns,
                     sched::Time now) {
   if (!planner_) return;
-  if (slice.planned == 0) return busy_ns > 0 ? planner_->keep_room(now) : void();
+  if (slice.planned == 0) return busy_ns > 0 ? short_work_done(vgpu, slice, now) : void();
   // Time slices of one gate may overlap: then each takes what passed since the one before.
   const sched::Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
   const auto busy = static_cast<sched::Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));
   planner_->grid_slice_done(place_of(vgpu, slot), slice.planned, busy, slice.granted > concurrent_at_, now);
+}
+
+void Planning::short_work_done(const VgpuState& vgpu, const GrantedSlice& slice, sched::Time now) {
+  planner_->keep_room(now);
+  const ExpectedWork& expected = slice.expected;
+  if (!expected.known) return;
+  const CoPlanner::ShortWork meets{.forecast = {.room = expected.room, .slowdown = expected.slowdown},
+                                   .takes = expected.takes};
+  planner_->short_work_done(vgpu.id, expected.shape, meets, now - slice.granted, slice.granted > concurrent_at_);
 }
 
 void Planning::note_concurrency(sched::Time now) {
@@ -162,12 +211,15 @@ sched::Time Planning::review_short_work(Queue queue, sched::Time now) {
 
 sched::Time Planning::make_room(VgpuState& vgpu, GateState& state, sched::Time now) {
   const GrantedSlice& slice = state.flying.front();
+  const ExpectedWork& expected = slice.expected;
+  const sched::Time wait = expected.known ? expected.ask_room : kRoomWait;
+  if (wait == kNever) return kNever;
   const sched::Time due =
-      std::max({slice.granted, state.head_since, vgpu.room_asked_at + kBetweenRoomRequests}) + kRoomWait;
+      std::max(std::max(slice.granted, state.head_since) + wait, vgpu.room_asked_at + kBetweenRoomRequests);
   if (state.room_asked_for != slice.id && now >= due) {
     state.room_asked_for = slice.id;
     vgpu.room_asked_at = now;
-    planner_->leave_room(now);
+    planner_->leave_room(expected.make_way, now);
   }
   if (state.room_asked_for != slice.id) return due;
   state.waits_for_room = now < vgpu.room_asked_at + kRoomNotice;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backend/vgpud/arbiter/co_planner.h"
 #include "backend/vgpud/arbiter/engine_queues.h"
@@ -57,6 +58,9 @@ class Planning {
  private:
   void take_answer(const CoPlanner::Grant& grant, sched::Time now);
   sched::Time make_room(VgpuState& vgpu, GateState& state, sched::Time now);
+  ExpectedWork foresee(const VgpuState& vgpu, const KernelDescriptor& descriptor);
+  std::vector<KernelDescriptor> begun_at_open_gates(const VgpuState& vgpu) const;
+  void short_work_done(const VgpuState& vgpu, const GrantedSlice& slice, sched::Time now);
 
   const ArbiterOptions* const options_;
   GrantTable* const table_;

@@ -33,7 +33,9 @@ class Described : public Sliced {
 
 TEST_F(Described, GridSlicesAreAsLargeAsGranted) {
   launch(20);
-  EXPECT_EQ(grant(0).call, 0u);  // the launch itself: what it is, is known after it has passed
+  const KernelDescriptor before = grant(0);  // the launch itself: what it is, is known after it has passed
+  EXPECT_EQ(before.call, 0u);
+  EXPECT_EQ(before.brief, 0u);
   wait_for(1);
   const KernelDescriptor descriptor = grant(5);
   EXPECT_EQ(descriptor.call, 1u);
@@ -73,6 +75,22 @@ TEST_F(Described, OnceItIsKnownToRunSoTheFirstGridSliceIsPlannedToo) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+4", "4+2"}));
   EXPECT_EQ(gate().asked, 2u);  // once for each grid slice, and not for the launch
   TestRing::wait([&] { return gate().ended == gate().begun; });
+}
+
+TEST_F(Described, WhatRunsWholeSaysWhatItNeeds) {
+  launch(12, 0, VGPU_LAUNCH_COOPERATIVE);
+  const KernelDescriptor descriptor = grant(0);
+  EXPECT_EQ(descriptor.call, 0u);
+  EXPECT_EQ(descriptor.brief, 1u);
+  EXPECT_EQ(descriptor.blocks, 12u);
+  EXPECT_EQ(descriptor.threads, 32u);
+  EXPECT_STREQ(descriptor.kernel, "fill");
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  launch(13, 0, VGPU_LAUNCH_COOPERATIVE);
+  const KernelDescriptor other = grant(0);
+  EXPECT_EQ(other.brief, 1u);
+  EXPECT_NE(other.shape, descriptor.shape);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
 TEST_F(Described, TheSameKernelHasTheSameShape) {

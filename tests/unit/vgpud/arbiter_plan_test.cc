@@ -54,10 +54,12 @@ TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
 
 // Of short work beside kernels whose persistent blocks have all the room on the SMs.
 TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
-  for (const int others : {1, 2}) {
+  for (const int test : {1, 2, 3, 4}) {
+    const int others = test > 2 ? test - 2 : test;
     make(PlanningMode::kKernelet, unscheduled());
     PlannedTenant& brief = join(kBs);
     brief.describes = false;
+    brief.brief = test > 2;
     brief.waits = true;
     brief.blocks = brief.minimum = 4 * static_cast<uint64_t>(gpu_.gpu().sms);
     join(kTea).variant = KernelVariant::kPersistent;
@@ -67,11 +69,72 @@ TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
     throughput(1);
     run_for(2 * kSecond);
     const double launches = brief.done / static_cast<double>(brief.blocks) / 2, total = throughput(2 * kSecond);
-    std::printf("beside %d: %.0f launches a second, %.3f in all, %lu had no room\n", others, launches, total,
-                core_->plan().room_requests);
+    const PlanState state = core_->plan();
+    std::printf("beside %d: %.0f launches a second, %.3f in all, %lu had no room, %lu of %lu judged, error %.2f\n",
+                others, launches, total, state.room_requests, state.judged, state.foreseen, state.forecast_error);
     EXPECT_GT(launches, others == 1 ? 900 : 1400);  // 148 and 76, if none had to make room
     EXPECT_GT(total, others == 1 ? 0.98 : 1.4);
+    if (!brief.brief) continue;
+    EXPECT_LT(state.room_requests, 10u);  // 267 and more, if nothing is foreseen
+    EXPECT_LT(state.forecast_error, 0.2);
   }
+}
+
+// It arrives now and then, when the room of the last time has been given back.
+TEST_F(PlannedTest, RoomIsMadeAtOnceForWorkThatIsForeseen) {
+  std::map<bool, Time> waited;
+  for (const bool foreseen : {false, true}) {
+    make(PlanningMode::kKernelet, unscheduled());
+    PlannedTenant& brief = join(kBs);
+    brief.describes = false;
+    brief.brief = foreseen;
+    brief.waits = true;
+    brief.launches = 0;
+    brief.blocks = brief.minimum = 4 * static_cast<uint64_t>(gpu_.gpu().sms);
+    join(kTea).variant = KernelVariant::kPersistent;
+    for (int i = 0; i < 20; ++i) {
+      run_for(150 * kMillisecond + i * 900 * kMicrosecond);
+      brief.launches = 1;
+      const Time began = now_;
+      while (!HasFatalFailure() && now_ < began + kSecond && (brief.launches > 0 || !brief.idle())) run_for(kStep);
+      waited[foreseen] = std::max(waited[foreseen], now_ - began);
+    }
+    std::printf("foreseen %d: %ld us at most, %lu requests\n", foreseen, waited[foreseen] / 1000,
+                core_->plan().room_requests);
+    EXPECT_EQ(core_->plan().foreseen, foreseen ? 20u : 0u);
+  }
+  EXPECT_LT(waited[true], 600 * kMicrosecond);
+  EXPECT_GT(waited[false], kMillisecond);  // else there is nothing to gain
+}
+
+// It is no sign of lacking room that it takes long.
+TEST_F(PlannedTest, LongerWorkThatHasRoomTakesNothingFromOthers) {
+  std::map<bool, uint64_t> requests;
+  for (const bool foreseen : {false, true}) {
+    make(PlanningMode::kKernelet, unscheduled());
+    PlannedTenant& brief = join(kBs);
+    brief.describes = false;
+    brief.brief = foreseen;
+    brief.waits = true;
+    brief.launches = 20;  // alone: that is what it takes
+    brief.blocks = brief.minimum = static_cast<uint64_t>(2 * kMillisecond / brief.block_ns);
+    run_for(100 * kMillisecond);
+    ASSERT_TRUE(brief.idle());
+    PlannedTenant& longer = join(kTea);
+    longer.variant = KernelVariant::kPersistent;
+    run_for(100 * kMillisecond);
+    const uint64_t before = core_->plan().room_requests;
+    brief.launches = 30;
+    run_for(kSecond);
+    const PlanState state = core_->plan();
+    std::printf("foreseen %d: %lu requests, %lu judged, error %.2f, %.3f of the long one\n", foreseen,
+                state.room_requests - before, state.judged, state.forecast_error,
+                longer.done * longer.block_ns / static_cast<double>(kSecond));
+    requests[foreseen] = state.room_requests - before;
+    EXPECT_EQ(state.judged > 20, foreseen);
+  }
+  EXPECT_GT(requests[false], 20u);
+  EXPECT_LT(requests[true], requests[false] * 2 / 3);
 }
 
 // Caches that they spoil for each other, say.

@@ -45,6 +45,41 @@ TEST(CoPlanner, WhoHasClaimedItsLastBlockMakesRoomForTheNext) {
   EXPECT_EQ(planner->run(7 * kMs).size(), 1u);
 }
 
+TEST(CoPlanner, NonsenseOfShortWorkIsNotForeseen) {
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
+  KernelDescriptor brief = plain_descriptor(0, 5);
+  EXPECT_FALSE(planner->foresee(30, brief)) << "it does not say that it is short work";
+  brief.brief = 1;
+  ASSERT_TRUE(planner->foresee(30, brief));
+  EXPECT_TRUE(planner->foresee(30, brief)->forecast.room);
+  ASSERT_TRUE(planner->ask(1, 10, persistent_kernel(1, 77), kMs));
+  ASSERT_EQ(planner->run(kMs).size(), 1u);
+  EXPECT_FALSE(planner->foresee(30, brief)->forecast.room);
+  EXPECT_EQ(planner->foresee(30, brief)->forecast.make_way, 1);
+  EXPECT_EQ(planner->foresee(30, brief)->takes, 0) << "nobody knows what it takes alone";
+  for (uint32_t KernelDescriptor::* what :
+       {&KernelDescriptor::threads, &KernelDescriptor::registers, &KernelDescriptor::shared_bytes}) {
+    KernelDescriptor nonsense = brief;
+    nonsense.*what = ~uint32_t{0};
+    EXPECT_FALSE(planner->foresee(30, nonsense));
+  }
+  brief.blocks = ~uint64_t{0};
+  EXPECT_FALSE(planner->foresee(30, brief));
+  EXPECT_EQ(planner->state().foreseen, 5u);
+}
+
+// Whoever asks for room, half of a kernel's blocks stay.
+TEST(CoPlanner, HalfOfTheBlocksStay) {
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
+  ASSERT_TRUE(planner->ask(1, 10, persistent_kernel(1, 77), kMs));
+  ASSERT_EQ(planner->run(kMs).size(), 1u);
+  planner->leave_room(1'000'000, 2 * kMs);
+  const auto grants = planner->run(2 * kMs);
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].resident, 4u);
+  EXPECT_EQ(grants[0].number, 0u);
+}
+
 // Two that gain by each other, as one waits and one computes.
 struct Two {
   KernelDescriptor waits = persistent_kernel(1, 77), computes = persistent_kernel(1, 78);

@@ -20,6 +20,7 @@ struct PlannedTenant {
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
   bool describes = true, stopped = false, reports = true;
+  bool brief = false;                // it describes its needs as short work's
   bool waits = false;                // for the end of each launch
   uint64_t launches = ~uint64_t{0};  // to come
 
@@ -124,12 +125,20 @@ class PlannedTest : public ArbiterFixture {
         tenant.left = tenant.blocks;
       }
       if (gate.open || tenant.grant_page->no_arbiter) {
+        KernelDescriptor next = descriptor(tenant);
+        next.asked = gate.asked;
+        if (tenant.describes && tenant.grant_page->planned)
+          write_descriptor(tenant.grant_page->kernel_descriptors[0], next);
         begin(tenant, false);
         continue;
       }
       KernelDescriptor next = descriptor(tenant);
       next.asked = gate.asked + 1;
-      if (tenant.describes && tenant.grant_page->planned)
+      if (tenant.brief) {
+        next.call = 0;
+        next.brief = 1;
+      }
+      if ((tenant.describes || tenant.brief) && tenant.grant_page->planned)
         write_descriptor(tenant.grant_page->kernel_descriptors[0], next);
       ++gate.asked;
       tenant.asking = true;

@@ -1,11 +1,14 @@
-// Cruz's tables 3 and 5: forecasts of production's occupancy and of research's forecast_overlap for the paper's kernels
-// on its K40.
+// Cruz's tables 3 and 5: forecasts by production's forecast_overlap and occupancy for the paper's kernels on its
+// K40.
 #include <string>
 
 #include "tools/benchmarks/research/figures/figures.h"
-#include "tools/benchmarks/research/planning/overlap.h"
+#include "vgpu-sched/slice/overlap.h"
 
 namespace bandsaw::research {
+
+using namespace slice;
+
 namespace {
 
 struct Launch {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "tools/benchmarks/research/planning/oldest_first_model.h"
-#include "tools/benchmarks/research/planning/overlap.h"
 #include "vgpu-sched/slice/model.h"
 #include "vgpu-sched/slice/occupancy.h"
+#include "vgpu-sched/slice/overlap.h"
 
 namespace bandsaw::research {
 namespace {

@@ -1,5 +1,5 @@
 // Occupancy, Cruz's predictor against the tables of the paper (a K40), and Bashizade's allocation.
-#include "tools/benchmarks/research/planning/overlap.h"
+#include "vgpu-sched/slice/overlap.h"
 
 #include <gtest/gtest.h>
 

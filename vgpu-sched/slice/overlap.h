@@ -7,9 +7,7 @@
 
 #include "vgpu-sched/slice/types.h"
 
-namespace bandsaw::research {
-
-using namespace slice;
+namespace bandsaw::slice {
 
 enum class Overlap : std::uint8_t {
   kFromStart,   // case A
@@ -52,4 +50,4 @@ struct OverlapForecast {
 OverlapForecast forecast_overlap(const GpuModel& gpu, const OverlapKernel& first, const OverlapKernel& second,
                                  Time launch, Placement placement = Placement::kSpread);
 
-}  // namespace bandsaw::research
+}  // namespace bandsaw::slice

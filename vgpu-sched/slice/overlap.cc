@@ -1,11 +1,11 @@
-#include "tools/benchmarks/research/planning/overlap.h"
+#include "vgpu-sched/slice/overlap.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "vgpu-sched/slice/occupancy.h"
 
-namespace bandsaw::research {
+namespace bandsaw::slice {
 namespace {
 
 Blocks rounds_of(Blocks blocks, Blocks at_once) { return blocks / at_once + (blocks % at_once != 0 ? 1 : 0); }
@@ -120,4 +120,4 @@ OverlapForecast forecast_overlap(const GpuModel& gpu, const OverlapKernel& first
   return forecast;
 }
 
-}  // namespace bandsaw::research
+}  // namespace bandsaw::slice

@@ -1,0 +1,111 @@
+// Short work beside what is planned: whether it finds room, and who makes some.
+
+#include <algorithm>
+
+#include "backend/vgpud/arbiter/co_planner.h"
+#include "vgpu-sched/slice/occupancy.h"
+
+namespace bandsaw {
+namespace {
+
+// Room for short work is kept for so long after the last of it.
+constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
+constexpr uint64_t kMostShortBlocks = uint64_t{1} << 40;
+constexpr double kLongest = 1e15;  // ns
+
+}  // namespace
+
+// Of kernels that are cut into grid slices what is in flight counts, of persistent blocks the rest of the launch.
+std::vector<slice::RunningKernel> CoPlanner::running() const {
+  std::vector<slice::RunningKernel> all;
+  for (const auto& [place, kernel] : kernels_) {
+    const auto shape = shapes_.find(kernel.shape);
+    if (kernel.id == 0 || kernel.flying.empty() || shape == shapes_.end()) continue;
+    const slice::KernelProfile profile = profile_of(shape->second);
+    uint64_t left = 0;
+    uint32_t resident = static_cast<uint32_t>(kernel.resident);
+    if (kernel.is_persistent()) {
+      const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
+      left = ready ? ready->blocks - std::min(ready->done, ready->blocks) : 0;
+      resident = resident_of(kernel);
+      if (resident == 0) resident = kernel.descriptor.best;
+    }
+    for (const Flying& flying : kernel.flying) left += kernel.is_persistent() ? 0 : flying.range.blocks;
+    if (resident == 0) resident = kernel.descriptor.most_resident;
+    const slice::Fit* fit = model_.fit(shape->second.id);
+    all.push_back({.needs = profile.needs,
+                   .resident = static_cast<int>(resident),
+                   .left = static_cast<Time>(std::min(static_cast<double>(left) * profile.block_ns, kLongest)),
+                   .issue = fit ? fit->pur : 0});
+  }
+  return all;
+}
+
+// It has been told of no plan. How far it is nobody says: it is taken to have begun just now.
+std::optional<slice::RunningKernel> CoPlanner::at_open_gate(const KernelDescriptor& descriptor) const {
+  if (!is_sound(descriptor)) return std::nullopt;
+  const slice::BlockNeeds needs{static_cast<int>(descriptor.threads), static_cast<int>(descriptor.registers),
+                                static_cast<int>(descriptor.shared_bytes)};
+  const uint32_t resident = descriptor.best != 0 ? descriptor.best : descriptor.most_resident;
+  const double left = static_cast<double>(descriptor.left) * static_cast<double>(descriptor.block_ps) / 1000;
+  return slice::RunningKernel{
+      .needs = needs, .resident = static_cast<int>(resident), .left = static_cast<Time>(std::min(left, kLongest))};
+}
+
+std::optional<CoPlanner::ShortWork> CoPlanner::foresee(Owner owner, const KernelDescriptor& descriptor,
+                                                       std::span<const KernelDescriptor> open) {
+  const slice::BlockNeeds needs{static_cast<int>(descriptor.threads), static_cast<int>(descriptor.registers),
+                                static_cast<int>(descriptor.shared_bytes)};
+  // What fits no SM of the model is nothing to forecast with.
+  if (descriptor.brief == 0 || descriptor.call != 0 || descriptor.blocks == 0 || descriptor.blocks > kMostShortBlocks ||
+      slice::resident_blocks(options_.gpu, needs) == 0) {
+    return std::nullopt;
+  }
+  ++counts_.foreseen;
+  const slice::ShortWorkTimes::Key key{owner, descriptor.shape};
+  const Time alone = short_work_.alone(key);
+  const slice::OverlapKernel work{.needs = needs, .blocks = descriptor.blocks, .time = alone};
+  std::vector<slice::RunningKernel> all = running();
+  for (const KernelDescriptor& one : open) {
+    if (const auto kernel = at_open_gate(one)) all.push_back(*kernel);
+  }
+  ShortWork meets{.forecast = slice::forecast_short_work(options_.gpu, all, work)};
+  const double takes = static_cast<double>(alone) * meets.forecast.slowdown * short_work_.correction(key);
+  meets.takes = static_cast<Time>(std::min(takes, kLongest));
+  return meets;
+}
+
+// What nobody has seen alone is taken to be as much faster alone as its room says.
+void CoPlanner::short_work_done(Owner owner, uint64_t shape, const ShortWork& meets, Time took, bool alone) {
+  const slice::ShortWorkTimes::Key key{owner, shape};
+  if (alone) return short_work_.learn_alone(key, took);
+  if (!meets.forecast.room) return;
+  if (meets.takes > 0) return short_work_.learn_beside(key, meets.takes, took);
+  short_work_.learn_alone(key, static_cast<Time>(static_cast<double>(took) / std::max(meets.forecast.slowdown, 1.0)));
+}
+
+void CoPlanner::leave_room(int blocks, Time now) {
+  ++counts_.room_requests;
+  leaves_room_ = std::max(leaves_room_, static_cast<uint32_t>(std::max(blocks, 1)));
+  room_until_ = now + kRoomFor;
+}
+
+void CoPlanner::keep_room(Time now) {
+  if (leaves_room_ > 0) room_until_ = now + kRoomFor;
+}
+
+// Persistent blocks on each SM: as planned. While short work needs room, the kernel with the most of them has fewer,
+// but keeps half. A kernel that runs alone keeps its best number, where that leaves as much.
+uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
+  const auto planned = static_cast<uint32_t>(kernel.resident);
+  const uint32_t all = planned == 0 ? kernel.descriptor.most_resident : planned;
+  if (leaves_room_ == 0 || all < 2) return planned;
+  const uint32_t fewer = all - std::min(leaves_room_, all / 2);
+  if (planned == 0) return kernel.descriptor.best != 0 && kernel.descriptor.best <= fewer ? 0 : fewer;
+  const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
+    return one.second.resident < other.second.resident;
+  });
+  return &kernel == &most->second ? fewer : planned;
+}
+
+}  // namespace bandsaw
