@@ -63,6 +63,15 @@ void read_planning(ConfigReader* reader, Config* config) {
   const auto parsed = parse_planning_mode(mode);
   reader->check("scheduler.planning", parsed.status());
   if (parsed.ok()) config->planning_mode = parsed.value();
+  std::string charge = "heads";
+  reader->text(
+      "scheduler.charge", &charge,
+      "of a moment in which kernels of several MPS virtual GPUs are planned beside each other each is charged; "
+      "heads: the same part; blocks: its part of the blocks on the SMs, as its runners say how large they are");
+  if (charge != "heads" && charge != "blocks") {
+    reader->check("scheduler.charge", Status::error(EINVAL, "'{}'; there are \"heads\" and \"blocks\"", charge));
+  }
+  config->scheduler.charge_by_blocks = charge == "blocks";
   reader->text("mps.command", &config->mps_command, "a name, looked for in PATH and beside nvidia-smi, or a path");
 }
 

@@ -4,6 +4,11 @@
 #include <cmath>
 
 namespace bandsaw::slice {
+namespace {
+
+double bounded(double footprint) { return std::isfinite(footprint) ? std::clamp(footprint, 1e-4, 1.0) : 1.0; }
+
+}  // namespace
 
 void ChargeMeter::pass(Time now) {
   if (now <= last_) return;
@@ -13,10 +18,17 @@ void ChargeMeter::pass(Time now) {
   last_ = now;
 }
 
+void ChargeMeter::resize(UserId user, double footprint, Time now) {
+  pass(now);
+  for (User& one : users_) {
+    if (one.id == user) one.footprint = bounded(footprint);
+  }
+}
+
 bool ChargeMeter::begin(UserId user, double footprint, Time now) {
   if (std::any_of(users_.begin(), users_.end(), [user](const User& one) { return one.id == user; })) return false;
   pass(now);
-  users_.push_back({.id = user, .footprint = std::isfinite(footprint) ? std::clamp(footprint, 1e-4, 1.0) : 1.0});
+  users_.push_back({.id = user, .footprint = bounded(footprint)});
   return true;
 }
 

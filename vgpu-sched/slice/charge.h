@@ -20,6 +20,8 @@ class ChargeMeter {
   // `footprint`: the part of the GPU that it takes, above 0 to 1: footprint() of occupancy.h, times the part of the SMs
   // that it lies on. False: it runs already.
   bool begin(UserId user, double footprint, Time now);
+  // From now on it takes another part.
+  void resize(UserId user, double footprint, Time now);
   // What the user is charged, in nanoseconds; 0 for one that does not run.
   Time end(UserId user, Time now);
 

@@ -38,6 +38,9 @@ struct ArbiterOptions {
   int64_t period_ns = 30'000'000;  // over which policies keep the shares
   int64_t wait_ns = 500'000;       // BAND's wait for a bursty neighbour
   PlanOptions plan;                // of modes that plan which kernels run beside each other
+  // Of MPS virtual GPUs whose kernels are planned beside each other, each is charged its part of the blocks on the SMs;
+  // false: all the same.
+  bool charge_by_blocks = false;
 };
 
 using EngineShares = std::array<sched::Share, kEngines>;

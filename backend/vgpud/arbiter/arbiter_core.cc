@@ -296,6 +296,7 @@ ArbiterCore::Time ArbiterCore::run_queue(Queue queue, Time now) {
   next = std::min(next, planning_.follow(queue, now));
   next = std::min(next, leases_.renew_all(queue, now));
   next = std::min(next, planning_.review_short_work(queue, now));
+  planning_.note_parts();
   charging_.review_meters(queue, now);
   return next;
 }

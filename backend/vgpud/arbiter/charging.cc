@@ -15,6 +15,8 @@ namespace {
 // the part of the sum above kUnderreportedMost is charged.
 constexpr sched::Time kUsualDelay = 200 * sched::kMicrosecond, kUnderreportedMost = 50 * sched::kMillisecond;
 constexpr sched::Time kUsualPart = 8;
+// Of the SMs, whatever runners say of their blocks.
+constexpr double kLeastPart = 1.0 / 32;
 
 }  // namespace
 
@@ -67,7 +69,7 @@ sched::Time Charging::held_since(const VgpuState& vgpu, Queue queue, const GateS
 Part Charging::take_part(VgpuState& vgpu, Queue queue, sched::Time now) {
   Account::Meter& meter = vgpu.account.meters[queue];
   const Part part = {now - meter.since, std::min(meters_[queue].end(vgpu.id, now), now - meter.since)};
-  meters_[queue].begin(vgpu.id, 1, now);
+  meters_[queue].begin(vgpu.id, meter.footprint, now);
   meter.since = now;
   return part;
 }
@@ -104,12 +106,24 @@ void Charging::review_meters(Queue queue, sched::Time now) {
     }
     if (meter.runs == runs) continue;
     if (runs) {
-      meters_[queue].begin(vgpu.id, 1, now);
+      meters_[queue].begin(vgpu.id, meter.footprint, now);
     } else {
       (void)meters_[queue].end(vgpu.id, now);
     }
     meter.runs = runs;
     meter.since = now;
+  }
+  if (queue == table_->queue_of(kCompute)) weigh(queue, now);
+}
+
+// By blocks where those of all that have the engine are known; else all the same.
+void Charging::weigh(Queue queue, sched::Time now) {
+  bool known = true;
+  for (const VgpuState& vgpu : table_->all()) known = known && (!vgpu.account.meters[queue].runs || vgpu.sm_part > 0);
+  for (VgpuState& vgpu : table_->all()) {
+    Account::Meter& meter = vgpu.account.meters[queue];
+    const double footprint = known && meter.runs ? std::max(vgpu.sm_part, kLeastPart) : 1;
+    if (std::exchange(meter.footprint, footprint) != footprint) meters_[queue].resize(vgpu.id, footprint, now);
   }
 }
 

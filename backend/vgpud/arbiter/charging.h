@@ -3,8 +3,9 @@
 // A time slice costs what its runner measured, at most the time for which it had the engine. MPS virtual GPUs may have
 // the compute engine together: each is charged its measured time by the part of it that is its own. A moment in which
 // several have the engine is divided by their number, so that all charges together are no more than the time that
-// passed. Copies that are on an engine together are served in turns, for about a millisecond each: what was measured of
-// short ones is their own time, that of long ones holds others' too, and is less by what it is too much in sum.
+// passed; or, where that is configured, by the blocks on the SMs, as long as those of all are planned. Copies that are
+// on an engine together are served in turns, for about a millisecond each: what was measured of short ones is their own
+// time, that of long ones holds others' too, and is less by what it is too much in sum.
 #pragma once
 
 #include <array>
@@ -33,6 +34,7 @@ struct Account {
   struct Meter {
     bool runs = false;
     bool no_waiters = false;  // nobody waits for the end of what it has there
+    double footprint = 1;     // its part, beside those of the others that run
     sched::Time since = 0;
   };
   std::array<Meter, kEngines> meters{};               // of an MPS one
@@ -71,6 +73,8 @@ class Charging {
   void forget(const VgpuState& vgpu, sched::Time now);
 
  private:
+  void weigh(Queue queue, sched::Time now);
+
   // Lately, while several had the engine: the time that passed, and what was measured in sum, in ns.
   struct Crowd {
     int holders = 0;

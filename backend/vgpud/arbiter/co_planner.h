@@ -107,6 +107,8 @@ class CoPlanner {
   // of so many of them on each SM, for as long as short work comes. keep_room(): some has come and found room.
   void leave_room(int blocks, Time now);
   void keep_room(Time now);
+  // The part of the SMs that the owner's kernels in flight take with so many blocks as are planned; 0: none is known.
+  double part_of(Owner owner) const;
   // The gate describes nothing any more; what it has in flight is forgotten.
   void gone(Place place, Time now);
   void forget_owner(Owner owner);

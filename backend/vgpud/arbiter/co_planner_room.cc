@@ -84,6 +84,19 @@ void CoPlanner::short_work_done(Owner owner, uint64_t shape, const ShortWork& me
   short_work_.learn_alone(key, static_cast<Time>(static_cast<double>(took) / std::max(meets.forecast.slowdown, 1.0)));
 }
 
+double CoPlanner::part_of(Owner owner) const {
+  double part = 0;
+  for (const auto& [place, kernel] : kernels_) {
+    const auto shape = shapes_.find(kernel.shape);
+    if (kernel.id == 0 || kernel.shape.first != owner || kernel.flying.empty() || shape == shapes_.end()) continue;
+    uint32_t resident = kernel.is_persistent() ? resident_of(kernel) : static_cast<uint32_t>(kernel.resident);
+    if (resident == 0)
+      resident = kernel.descriptor.best != 0 ? kernel.descriptor.best : kernel.descriptor.most_resident;
+    part += slice::footprint(options_.gpu, profile_of(shape->second).needs, static_cast<int>(resident));
+  }
+  return std::min(part, 1.0);
+}
+
 void CoPlanner::leave_room(int blocks, Time now) {
   ++counts_.room_requests;
   leaves_room_ = std::max(leaves_room_, static_cast<uint32_t>(std::max(blocks, 1)));

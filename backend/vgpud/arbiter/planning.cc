@@ -156,6 +156,22 @@ void Planning::short_work_done(const VgpuState& vgpu, const GrantedSlice& slice,
   planner_->short_work_done(vgpu.id, expected.shape, meets, now - slice.granted, slice.granted > concurrent_at_);
 }
 
+// Of a gate with other work in flight nothing is known.
+void Planning::note_parts() {
+  for (VgpuState& vgpu : table_->all()) {
+    vgpu.sm_part = 0;
+    if (!planner_ || !options_->charge_by_blocks ||
+        vgpu.leases[table_->queue_of(kCompute)].state != Lease::State::kNone)
+      continue;
+    const bool planned = std::ranges::all_of(vgpu.slots, [](const auto& slot) {
+      const GateState& state = slot.second[kCompute];
+      return state.overdue == 0 && state.leased == 0 &&
+             std::ranges::all_of(state.flying, [](const GrantedSlice& slice) { return slice.planned != 0; });
+    });
+    if (planned) vgpu.sm_part = planner_->part_of(vgpu.id);
+  }
+}
+
 void Planning::note_concurrency(sched::Time now) {
   if (!planner_) return;
   const Queue queue = table_->queue_of(kCompute);

@@ -49,6 +49,9 @@ class Planning {
   // Remembers when several gates had work on the compute engine at once: such times are not those of a kernel alone.
   void note_concurrency(sched::Time now);
 
+  // Notes what part of the SMs each virtual GPU has by its plan.
+  void note_parts();
+
   // Both return when to be called again.
   sched::Time follow(Queue queue, sched::Time now);
   sched::Time review_short_work(Queue queue, sched::Time now);

@@ -43,6 +43,7 @@ struct VgpuState {
   std::array<uint32_t, kGateSlots> generation{};
   std::array<sched::Time, kEngines> last_wanted{};  // by queue; 0: never
   sched::Time room_asked_at = 0;                    // when others were asked last to make room for it
+  double sm_part = 0;  // of the SMs, what the blocks of its planned kernels take; 0: not known, or not asked for
 
   std::array<Lease, kEngines> leases;  // by queue
   Account account;

@@ -163,6 +163,13 @@ TEST(Charge, EachItsPartOfEveryMoment) {
   EXPECT_TRUE(meter.begin(2, 0.25, 200));
   EXPECT_EQ(meter.end(1, 500), 100 + 200);
   EXPECT_EQ(meter.end(2, 600), 100 + 100);
+  EXPECT_TRUE(meter.begin(4, 0.5, 600));
+  EXPECT_TRUE(meter.begin(5, 0.5, 600));
+  meter.resize(4, 0.875, 700);
+  meter.resize(5, 0.125, 700);
+  meter.resize(6, 1, 700);  // who does not run has no part
+  EXPECT_EQ(meter.end(4, 860), 50 + 140);
+  EXPECT_EQ(meter.end(5, 860), 50 + 20);
   EXPECT_TRUE(meter.begin(3, std::nan(""), 900));  // nobody ran before: nobody is charged
   EXPECT_EQ(meter.end(3, 950), 50);
 }

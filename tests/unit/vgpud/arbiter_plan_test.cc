@@ -164,6 +164,47 @@ TEST_F(PlannedTest, PairsThatProveToLoseRunOneAfterTheOther) {
   }
 }
 
+// Who has seven of eight blocks on each SM pays for seven eighths.
+TEST_F(PlannedTest, BlocksOnTheSmsAreCharged) {
+  for (const bool by_blocks : {false, true}) {
+    ArbiterOptions options = unscheduled();
+    options.charge_by_blocks = by_blocks;
+    make(PlanningMode::kPersistentGreedy, options);
+    PlannedTenant &one = join(kPc), &two = join(kTea);
+    one.variant = two.variant = KernelVariant::kPersistent;
+    run_for(200 * kMillisecond);
+    for (auto& tenant : tenants_) charged(*tenant, 1);
+    double parts[2] = {};
+    for (int i = 0; i < 1000; ++i) {
+      run_for(kMillisecond);
+      for (const PlanState::Part& part : core_->plan().plan) {
+        const PlannedTenant& tenant = part.vgpu == one.name ? one : two;
+        parts[part.vgpu == one.name ? 0 : 1] += footprint(gpu_.gpu(), tenant.needs(), part.resident);
+      }
+    }
+    const double first = charged(one, kSecond), second = charged(two, kSecond);
+    const double due = parts[0] / (parts[0] + parts[1]);
+    std::printf("by blocks %d: %.1f and %.1f %%, of the blocks %.1f %%\n", by_blocks, first, second, 100 * due);
+    EXPECT_NEAR(first + second, 100, 3);
+    EXPECT_NEAR(first / (first + second), by_blocks ? due : 0.5, 0.015);
+    EXPECT_GT(std::abs(due - 0.5), 0.05);  // else there is no difference to see
+  }
+}
+
+// What a runner says of its blocks saves it no more than this.
+TEST_F(PlannedTest, WhoSaysThatItsBlocksAreNothingIsChargedToo) {
+  ArbiterOptions options = unscheduled();
+  options.charge_by_blocks = true;
+  make(PlanningMode::kPersistentGreedy, options);
+  PlannedTenant &honest = join(kPc), &liar = join(kTea);
+  honest.variant = liar.variant = KernelVariant::kPersistent;
+  liar.claims = 1;
+  run_for(200 * kMillisecond);
+  for (auto& tenant : tenants_) charged(*tenant, 1);
+  run_for(kSecond);
+  EXPECT_GT(charged(liar, kSecond), 2);
+}
+
 TEST_F(PlannedTest, SharesHoldWhereKernelsArePlanned) {
   for (const PlanningMode mode : kPlanned) {
     make(mode);

@@ -215,6 +215,7 @@ listen = "127.0.0.1:9495"
 TEST_F(ConfigTest, ReadsThePlanningMode) {
   const auto plain = parse_config("", "x");
   EXPECT_EQ(plain.value().planning_mode, PlanningMode::kMps);
+  EXPECT_FALSE(plain.value().scheduler.charge_by_blocks);
   EXPECT_EQ(plain.value().mps_command, "nvidia-cuda-mps-control");
   const auto config = parse_config("[scheduler]\nplanning = \"slices-fifo\"\n[mps]\ncommand = \"/opt/mps\"", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();

@@ -20,6 +20,7 @@ struct PlannedTenant {
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
   bool describes = true, stopped = false, reports = true;
+  int claims = 0;                    // threads of a block and nothing else; 0: the truth
   bool brief = false;                // it describes its needs as short work's
   bool waits = false;                // for the end of each launch
   uint64_t launches = ~uint64_t{0};  // to come
@@ -90,6 +91,10 @@ class PlannedTest : public ArbiterFixture {
     descriptor.shared_bytes = static_cast<uint32_t>(tenant.needs().shared);
     descriptor.memory = static_cast<uint32_t>(tenant.kernel.accesses / tenant.kernel.instructions * kDescriptorParts);
     tenant.kernel.name.copy(descriptor.kernel, sizeof descriptor.kernel - 1);
+    if (tenant.claims != 0) {
+      descriptor.threads = static_cast<uint32_t>(tenant.claims);
+      descriptor.registers = descriptor.shared_bytes = 0;
+    }
     return descriptor;
   }
   void begin(PlannedTenant& tenant, bool by_grant) {
