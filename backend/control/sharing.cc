@@ -15,12 +15,14 @@ constexpr std::array<std::pair<Sharing, const char*>, 2> kSharings = {
 constexpr std::array<std::pair<Sharing, const char*>, 2> kOldSharings = {
     {{Sharing::kTimeSliced, "isolated"}, {Sharing::kMps, "corun"}}};
 
-constexpr std::array<std::pair<PlanningMode, const char*>, 7> kModes = {
+constexpr std::array<std::pair<PlanningMode, const char*>, 9> kModes = {
     {{PlanningMode::kMps, "mps"},
      {PlanningMode::kConsolidation, "consolidation"},
      {PlanningMode::kSlicesFifo, "slices-fifo"},
      {PlanningMode::kKernelet, "kernelet"},
      {PlanningMode::kPersistentGreedy, "persistent-greedy"},
+     {PlanningMode::kMaestroAntt, "maestro-antt"},
+     {PlanningMode::kMaestroStp, "maestro-stp"},
      {PlanningMode::kOpt, "opt"},
      {PlanningMode::kRandom, "random"}}};
 

@@ -22,6 +22,8 @@ enum class PlanningMode {
   kSlicesFifo,        // grid slices, in the order of arrival
   kKernelet,          // pairs of grid slices by predicted profit
   kPersistentGreedy,  // persistent blocks, given out greedily
+  kMaestroAntt,       // pairs whose ratio is found by trying, for the least mean turnaround
+  kMaestroStp,        // the same, for the largest throughput
   kOpt,               // lab: the best ratio of a pair, by trying all
   kRandom,            // lab: random plans
 };

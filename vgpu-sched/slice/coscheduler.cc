@@ -20,7 +20,7 @@ Error CoScheduler::claimed(KernelId id, Blocks done, int resident, Time seen) {
 
 // Other things were known when it was planned.
 void CoScheduler::review_pair(bool measured) {
-  if (measured && meter_->throughput() < 1) replan();
+  if (measured && (planner_->tries() || meter_->throughput() < 1)) replan();
 }
 
 std::span<const ReadyKernel> CoScheduler::choose_from() {

@@ -69,10 +69,14 @@ class Planner {
  public:
   virtual ~Planner() = default;
   virtual Plan plan(const State& state, Time now) = 0;
+  // It tries plans: each measurement of a pair asks for the next one.
+  virtual bool tries() const { return false; }
 };
 
 // kernelet           grid slices of the pair with the highest forecast profit
 // persistent-greedy  persistent blocks by Bashizade et al., algorithm 1
+// maestro-antt       pairs whose blocks on each SM are found by trying, for the least mean turnaround
+// maestro-stp        the same, for the largest throughput
 //
 // Null: no such name. `model` outlives the planner.
 std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, const PlannerOptions& options = {});

@@ -3,7 +3,8 @@
 namespace bandsaw {
 
 bool PlannerSource::has(PlanningMode mode) const {
-  return mode == PlanningMode::kKernelet || mode == PlanningMode::kPersistentGreedy;
+  return mode == PlanningMode::kKernelet || mode == PlanningMode::kPersistentGreedy ||
+         mode == PlanningMode::kMaestroAntt || mode == PlanningMode::kMaestroStp;
 }
 
 std::unique_ptr<slice::Planner> PlannerSource::make(PlanningMode mode, slice::CoRunModel& model,

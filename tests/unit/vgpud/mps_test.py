@@ -177,7 +177,8 @@ class TestMps(MpsCase):
         assert "corun" not in self.ok("scheduler", "set", "--help") + self.ok("set", "--help")
         assert json.loads(self.ok("scheduler", "set", "--planning", "kernelet", "--json"))["planning"] == "kernelet"
         self.refused(1, "the planning mode 'opt' is the lab's", "scheduler", "set", "--planning", "opt")
-        self.refused(1, "no planning mode 'best'; there are mps, slices-fifo, kernelet, persistent-greedy",
+        self.refused(1, "no planning mode 'best'; there are mps, slices-fifo, kernelet, persistent-greedy, "
+                     "maestro-antt, maestro-stp",
                      "scheduler", "set", "--planning", "best")
         self.running()
         self.warm_ready("web0")
