@@ -47,12 +47,11 @@ def test_a_program_without_kernels_says_so():
     assert lines == ["timing: the program launched no kernel that could be recorded (only code with PTX can)"]
 
 
-def test_a_kernel_that_never_ends_has_a_table_when_its_program_is_ended():
+def test_a_kernel_that_never_ends_has_a_table_when_its_program_is_ended(tmp_path):
     program = Program(REPO / "tests/direct/endless.cu").compile()
     ours = timing.start()
     started = Started(program, variables={**direct_environment(timing.NAME), **ours})
     started.first_line("running")
-    folder = timing.run_folder().parent / "endless"
     for _ in range(60):
         if any(path.stat().st_size > 1 << 20 for path in timing.traces()):
             break
@@ -60,8 +59,8 @@ def test_a_kernel_that_never_ends_has_a_table_when_its_program_is_ended():
         started.line(0.5)
     started.send_signal(signal.SIGKILL)
     started.wait()
-    assert timing.collect(folder) == 1
-    done = timing.run_tool(["--json", "--cycles", "20000", str(folder)])
+    assert timing.collect(tmp_path) == 1
+    done = timing.run_tool(["--json", "--cycles", "20000", str(tmp_path)])
     kernel = json.loads(done.stdout)[0]
     assert kernel["cut"] and kernel["cycles"] == 20000 and kernel["instructions"] > 100
 
