@@ -19,8 +19,10 @@ CUresult global_of(const LoadedImage& loaded, const std::string& name, uint64_t*
 }  // namespace
 
 CompileOptions SoftDevice::compile_options() const {
-  return {
-      .window_base = config_.window_base, .cache_directory = config_.cache_directory, .record = recorder_ != nullptr};
+  return {.window_base = config_.window_base,
+          .cache_directory = config_.cache_directory,
+          .keeper = config_.keeper,
+          .record = recorder_ != nullptr};
 }
 
 CUresult SoftDevice::library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) {
