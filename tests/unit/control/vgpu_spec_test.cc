@@ -181,13 +181,15 @@ TEST(SpecJson, WordsOfEarlierVersionsAreReadAndNotWritten) {
 }
 
 TEST(PlanningMode, NamesAreReadBack) {
-  for (const char* name : {"mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"}) {
+  for (const char* name : {"mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "maestro-antt",
+                           "maestro-stp", "opt", "random"}) {
     EXPECT_EQ(to_text(parse_planning_mode(name).value()), std::string(name));
   }
   for (const char* name : {"consolidation", "opt", "random"}) {
     EXPECT_TRUE(is_lab_mode(parse_planning_mode(name).value())) << name;
   }
-  EXPECT_EQ(planning_mode_names(), (std::vector<std::string>{"mps", "slices-fifo", "kernelet", "persistent-greedy"}));
+  EXPECT_EQ(planning_mode_names(), (std::vector<std::string>{"mps", "slices-fifo", "kernelet", "persistent-greedy",
+                                                             "maestro-antt", "maestro-stp"}));
   EXPECT_EQ(parse_planning_mode("best").status().code(), EINVAL);
 }
 
