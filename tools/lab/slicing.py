@@ -69,10 +69,11 @@ class SlicingDaemon(Daemon):
         return host.vgpuctl(*arguments, check=check, variables=self.variables)
 
     def _usage(self) -> dict:
-        wait_until(lambda: not self._live().get("processes"), 20, "the end of the programs' runners")
+        wait_until(lambda: self._live().get("processes") == [], 20, "the end of the programs' runners")
         return self._live()["usage"]["slicing"]
 
     def _live(self) -> dict:
+        """Empty while its session is still starting."""
         return json.loads(self._ask("show", VGPU, "--json").stdout).get("live") or {}
 
     def counted(self) -> dict:
