@@ -345,9 +345,9 @@ nlohmann::json Process::status() const {
                            {"comm", printable(who_.comm)},
                            {"direct", owner_->config_.direct},
                            {"state", kNames[static_cast<int>(state_)]},
-                           {"runner", runner_ ? runner_->pid() : 0},
                            {"rings", rings_.size()},
                            {"regions", regions_.size()}};
+  if (runner_ && runner_->pid() > 0) object["runner"] = runner_->pid();
   if (runner_) object["mps"] = runner_->mps();
   if (runner_ && !runner_->mps().empty()) object["mps_priority"] = to_text(runner_->mps_priority());
   if (slot_ >= 0) object["slot"] = slot_;

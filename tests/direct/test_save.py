@@ -40,7 +40,7 @@ def _private_mib(tenant: Tenant) -> int:
     """What its runners have of the host's memory that is nobody else's."""
     total = 0
     for process in tenant.view()["live"]["processes"]:
-        if not process["runner"]:
+        if not process.get("runner"):
             continue
         lines = pathlib.Path(f"/proc/{process['runner']}/smaps_rollup").read_text().splitlines()
         total += sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))

@@ -42,7 +42,7 @@ def _processes(tenant: Tenant) -> list:
 
 
 def _runners(tenant: Tenant) -> list:
-    return [process["runner"] for process in _processes(tenant) if process["runner"]]
+    return [process["runner"] for process in _processes(tenant) if "runner" in process]
 
 
 def _save(tenant: Tenant, file: pathlib.Path) -> None:

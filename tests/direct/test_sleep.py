@@ -127,9 +127,9 @@ def test_calls_that_come_while_it_leaves(tenant):
 def test_a_runner_killed_while_it_sleeps(tenant):
     program, other = _stepping(tenant), _stepping(tenant)
     view = _until_asleep(tenant)
-    runners = [process["runner"] for process in view["live"]["processes"]]
+    runners = [process.get("runner") for process in view["live"]["processes"]]
     os.kill(runners[0], signal.SIGKILL)
-    wait_until(lambda: len([p for p in tenant.view()["live"]["processes"] if p["runner"]]) == 1, 10, "its end")
+    wait_until(lambda: len([p for p in tenant.view()["live"]["processes"] if p.get("runner")]) == 1, 10, "its end")
     program.say("step")
     other.say("step")
     lines = [program.line(20).strip(), other.line(20).strip()]

@@ -54,7 +54,12 @@ void devices(const std::optional<std::string>& status, std::vector<Finding>* fin
       findings->push_back({Verdict::kNote, what, "shares are held by gates: " + compute.value("why", ""),
                            "kernels that nothing can cut may hold the GPU for their whole length"});
     } else {
-      findings->push_back({Verdict::kGood, what, soft ? "runs kernels on the CPU" : "shares by its time slices", ""});
+      const bool progress = compute.is_object() && compute.value("by", "") == "progress";
+      findings->push_back({Verdict::kGood, what,
+                           soft       ? "runs kernels on the CPU"
+                           : progress ? "shares by progress (mps)"
+                                      : "shares by its time slices",
+                           ""});
     }
   }
 }

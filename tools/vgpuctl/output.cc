@@ -360,7 +360,9 @@ void print_device(const json& device) {
   }
   if (const auto by = get<std::string>(device, "/compute/by", ""); !by.empty()) {
     const auto why = get<std::string>(device, "/compute/why", "");
-    line("  shares by", why.empty() ? "the hardware's time slices" : fmt::format("gates: {}", why));
+    line("  shares by", by == "progress" ? "progress: programs share the GPU, and who is ahead of its share waits"
+                        : why.empty()    ? "the hardware's time slices"
+                                         : fmt::format("gates: {}", why));
   }
   line("  mps", mps_line(device));
   if (get<uint64_t>(device, "/mps/partitions/step", 0)) line("  SMs", given_sms(device));

@@ -128,7 +128,8 @@ PlanningMode Api::planning_mode_of(const Gpu& gpu) const {
 json Api::compute_state(const Gpu& gpu) const {
   if (!scheduled()) return {};
   const std::string why = gpu.arbiter->why_gates();
-  return {{"by", why.empty() ? "time-slices" : "gates"}, {"why", why}};
+  const char* const gates = gpu.arbiter->shares_by_progress() ? "progress" : "gates";
+  return {{"by", why.empty() ? "time-slices" : gates}, {"why", why}};
 }
 
 json Api::scheduler_state() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/control/paths.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/share_limits.h"
@@ -169,8 +170,9 @@ void Api::start_new(const VgpuSpec& spec, std::optional<uint32_t> asked_sms, con
     for (std::string& note : latency_notes({}, spec)) notes.push_back(std::move(note));
     if (ready.ok()) return show(spec, 201, answer, notes);
     undo_create(spec);
-    session_manager_->remove(spec.name, [] {});
-    refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
+    session_manager_->give_up(spec.name);
+    refuse(answer, 500, ready.message(),
+           fmt::format("nothing was created; {} says why, and vgpud's log", failed_log(config_.run, spec.name)));
   });
 }
 

@@ -128,6 +128,10 @@ class ArbiterThread final : public Arbiter {
     std::lock_guard lock(mutex_);
     return core_.why_gates();
   }
+  bool shares_by_progress() const override {
+    std::lock_guard lock(mutex_);
+    return core_.shares_by_progress();
+  }
   void connect(const std::string& vgpu, UniqueFd socket) override {
     ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
     std::lock_guard lock(mutex_);

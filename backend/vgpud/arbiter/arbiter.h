@@ -113,6 +113,8 @@ class Arbiter {
   virtual ArbiterOptions options() const = 0;
   // Why the gates hold the shares of the compute engine; empty: the hardware's time slices do.
   virtual std::string why_gates() const = 0;
+  // Whether these gates stand open, and close for who has made more than its share of progress (mps_shares.h).
+  virtual bool shares_by_progress() const = 0;
   // `socket`: a connection to the session's gate socket. Its end is the session's end.
   virtual void connect(const std::string& vgpu, UniqueFd socket) = 0;
 

@@ -68,6 +68,7 @@ class ArbiterCore {
 
   // Why the gates hold the shares of the compute engine; empty: the hardware's time slices do.
   std::string why_gates() const { return slices_.why_gates(); }
+  bool shares_by_progress() const { return mps_shares_.hold(); }
 
   // `grant_page` stays valid until detach.
   void attach(const std::string& vgpu, GrantPage* grant_page, Time now);

@@ -34,6 +34,8 @@ sched::Time MpsShares::review(sched::Time now) {
   return sample(now);
 }
 
+bool MpsShares::hold() const { return std::ranges::any_of(table_->all(), goes_by_progress); }
+
 void MpsShares::enter(VgpuState& vgpu, sched::Time now) {
   unqueued_->take_out(vgpu, ComputeGates::kMpsShared, now);
   vgpu.shared = {};

@@ -40,6 +40,8 @@ class MpsShares {
   void remove(const VgpuState& vgpu);
   // Lets virtual GPUs in and out. Returns when to be called again.
   sched::Time review(sched::Time now);
+  // Whether they hold by progress now.
+  bool hold() const;
   // Gives all gates back, as before a change of the policy.
   void leave(sched::Time now);
   // A gate of one that is in it.

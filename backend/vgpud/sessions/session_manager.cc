@@ -268,6 +268,11 @@ void SessionManager::remove(const std::string& name, std::function<void()> done)
   });
 }
 
+void SessionManager::give_up(const std::string& name) {
+  if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->keep_log();
+  remove(name, [] {});
+}
+
 void SessionManager::remove_all(std::function<void()> done) {
   // MPS daemons after their clients.
   const std::shared_ptr<void> latch(nullptr, [this, done = std::move(done)](void*) {

@@ -46,6 +46,8 @@ class SessionManager {
   void add(const VgpuSpec& spec, Ready ready);
   // Ends the session and removes its folders; `done` when it is gone.
   void remove(const std::string& name, std::function<void()> done);
+  // The same of one whose session never answered: its log stays, as failed_log().
+  void give_up(const std::string& name);
   void remove_all(std::function<void()> done);  // MPS daemons too; the folders on disk stay
 
   // New shares: told to the session, and kept for its next start.

@@ -66,6 +66,10 @@ void SessionSupervisor::became(const Status& status) {
   for (const auto& ready : std::exchange(waiting_, {})) ready(status);
 }
 
+std::string SessionSupervisor::session_log() const {
+  return vgpu_directory(config_.run, spec_.name) + "/session.log";
+}
+
 void SessionSupervisor::adopt_or_spawn() {
   state_ = State::kStarting;
   if (connect()) {
@@ -99,7 +103,7 @@ Status SessionSupervisor::spawn() {
     if (!opened.ok()) return opened.status();
     entrance = std::move(opened.value());
   }
-  const auto log = start_log_writer(config_.log_program, folder + "/session.log");
+  const auto log = start_log_writer(config_.log_program, session_log());
   if (!log.ok()) return log.status();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
@@ -245,11 +249,10 @@ void SessionSupervisor::died() {
     log::info(about(spec_), "the session {}", how);
     return clean_up();
   }
-  log::error(about(spec_), "the session {}; its log is {}/session.log", how, vgpu_directory(config_.run, spec_.name));
+  log::error(about(spec_), "the session {}; its log is {}", how, session_log());
   if (steady_clock::now() - since_ > kSessionStable) failures_ = 0;
   pause();
-  became(Status::error(EIO, "the session of '{}' {}; see {}/session.log", spec_.name, how,
-                       vgpu_directory(config_.run, spec_.name)));
+  became(Status::error(EIO, "the session of '{}' {}", spec_.name, how));
 }
 
 // Starts it again after a pause that doubles.
@@ -281,6 +284,9 @@ void SessionSupervisor::clean_up() {
   event_del(timer_.get());
   if (cgroups_) cgroups_->remove(spec_.name);
   std::error_code ignored;
+  if (keep_log_ && make_folder(failed_folder(config_.run), 0700).ok()) {
+    std::filesystem::rename(session_log(), failed_log(config_.run, spec_.name), ignored);
+  }
   std::filesystem::remove_all(vgpu_directory(config_.run, spec_.name), ignored);
   std::filesystem::remove(peer_socket(config_.run, spec_.index), ignored);
   if (forget_) std::filesystem::remove_all(config_.state + "/vgpus/" + spec_.name, ignored);

@@ -27,6 +27,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void start(SessionManager::Ready ready);
   // Also removes the folder under STATE when `forget`. `gone` is called once.
   void stop(bool forget, std::function<void()> gone);
+  void keep_log() { keep_log_ = true; }  // when it is stopped, as failed_log()
   void update(const VgpuSpec& spec);
   // The same with another device, `gpu`. EBUSY: the session refuses, and the old device is to be said again.
   void move(const VgpuSpec& spec, const Gpu& gpu, SessionManager::Ready moved);
@@ -65,6 +66,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
  private:
   enum class State { kStarting, kRunning, kWaiting, kStopping, kGone };
 
+  std::string session_log() const;
   void adopt_or_spawn();
   Status spawn();
   void await_ready();
@@ -103,7 +105,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
   uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0;
-  bool forget_ = false, pausing_ = false;
+  bool forget_ = false, keep_log_ = false, pausing_ = false;
   bool asleep_ = false, saved_ = false;
   std::string sleep_error_;
   bool notices_ = false;  // it says when something is new

@@ -33,6 +33,15 @@ class TestDaemon(DaemonCase):
         assert not (self.folder / "run" / "web0").exists()
         assert not (self.folder / "state" / "vgpus" / "web0").exists()
 
+    def test_a_failed_create_leaves_the_log_that_it_names(self):
+        (self.libexec / "bandsaw-session").unlink()
+        (self.libexec / "bandsaw-session").write_text("#!/bin/sh\necho the reason >&2\nexit 1\n")
+        (self.libexec / "bandsaw-session").chmod(0o755)
+        log = self.folder / "run/failed.d/web0.log"
+        self.refused(1, f"nothing was created; {log} says why", "create", "web0", "--memory", "1G")
+        assert until(lambda: log.exists() and "the reason" in log.read_text())
+        assert until(lambda: not (self.folder / "run/web0").exists()) and json.loads(self.ok("list", "--json")) == []
+
     def test_refusals(self):
         self.ok("create", "web0", "--memory", "8G", "--compute", "60", "--copy", "60")
         self.refused(1, "is taken", "create", "web0", "--memory", "1G")

@@ -121,9 +121,11 @@ TEST_F(HostChecks, AKvmThatDoesNotOpenIsNone) {
 
 TEST_F(HostChecks, DevicesSayHowTheyAre) {
   status_ = R"({"devices": [{"id": "cuda:0", "lost": "it is off the bus"},
-                            {"id": "cuda:1", "compute": {"by": "gates", "why": "another policy"}}, {"id": "soft", "kind": "soft"}]})";
+                            {"id": "cuda:1", "compute": {"by": "gates", "why": "another policy"}},
+                            {"id": "cuda:2", "compute": {"by": "progress", "why": "a program is a client of MPS"}}, {"id": "soft", "kind": "soft"}]})";
   EXPECT_EQ(find("device cuda:0").verdict, Verdict::kBad);
   EXPECT_EQ(find("device cuda:1").found, "shares are held by gates: another policy");
+  EXPECT_EQ(find("device cuda:2").found, "shares by progress (mps)");
   EXPECT_EQ(find("device soft").verdict, Verdict::kGood);
   status_ = "nonsense";
   EXPECT_EQ(find("vgpud").verdict, Verdict::kGood);
