@@ -96,7 +96,19 @@ void copy_links() {
   }
 }
 
+// Folders and files of a root are for its users, whatever the umask is (systemd's unit has 0077).
+class OpenUmask {
+ public:
+  OpenUmask() : before_(::umask(0022)) {}
+  ~OpenUmask() { ::umask(before_); }
+  OpenUmask(const OpenUmask&) = delete;
+
+ private:
+  const mode_t before_;
+};
+
 Status furnish(const RootPlan& plan, const std::vector<Piece>& pieces) {
+  const OpenUmask open;
   copy_links();
   // First: other things may lie in there.
   for (const std::string& path : plan.scratch) {

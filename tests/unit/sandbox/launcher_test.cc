@@ -117,6 +117,16 @@ TEST_F(LauncherTest, ARunnerHasItsRootAndItsUser) {
 }
 
 // Whoever owns it: what a software device's runners compile, their session writes.
+// As systemd's unit has it.
+TEST_F(LauncherTest, AUmaskForOneUserClosesNoRoot) {
+  const mode_t before = ::umask(0077);
+  const bool has_root = start(false);
+  ::umask(before);
+  if (!has_root) GTEST_SKIP() << lacks_;
+  report("/");
+  EXPECT_EQ(status_, 0) << "126: its program lies in folders that are another user's alone";
+}
+
 TEST_F(LauncherTest, OnlyNvidiasDriverMayFillTheFolderOnDisk) {
   for (const bool gpu : {false, true}) {
     ::chmod((folder_ / "state").c_str(), 0777);
