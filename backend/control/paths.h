@@ -26,6 +26,10 @@ inline std::string direct_socket(const std::string& run, std::string_view name) 
 inline std::string vfio_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/vfio.sock";
 }
+// The same device for QEMU to plug in while a domain runs, and to unplug: without MSI-X (hypervisor/libvirt/README.md).
+inline std::string vfio_live_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/vfio-live.sock";
+}
 inline std::string gate_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/gate.sock";
 }

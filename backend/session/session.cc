@@ -129,6 +129,8 @@ Status Session::prepare() {
   if (!direct.ok()) return direct.status();
   auto vfio = listen_for(vfio_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_owner, config_.vm_access);
   if (!vfio.ok()) return vfio.status();
+  auto live = listen_for(vfio_live_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_owner, config_.vm_access);
+  if (!live.ok()) return live.status();
   auto gates = listen_unix(gate_socket(config_.run, config_.name), SOCK_SEQPACKET, 0600);
   if (!gates.ok()) return gates.status();
   // Whoever knows a token that vgpud has given.
@@ -179,6 +181,8 @@ Status Session::prepare() {
     return admit(vm_owner_, socket);
   });
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
+  if (Status status = server_->adopt(std::move(live.value()), vfio_user::Server::Interrupts::kLine); !status.ok())
+    return status;
   if (Status status = start_xen(); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };

@@ -32,7 +32,7 @@ using Shares = std::vector<std::pair<std::string, std::string>>;
 
 struct Attachment {
   std::string vgpu;    // name of the virtual GPU
-  std::string socket;  // absolute path of its vfio.sock
+  std::string socket;  // absolute path of its vfio.sock, or of its vfio-live.sock for plug()
   Shares shares{};     // written where the domain's metadata does not say other
 };
 

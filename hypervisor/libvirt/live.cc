@@ -3,8 +3,10 @@
 #include <libvirt/libvirt-qemu.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "hypervisor/libvirt/connection.h"
 #include "hypervisor/libvirt/xml_tree.h"
@@ -53,6 +55,8 @@ Result<std::vector<std::pair<std::string, std::string>>> children(const Domain& 
 }
 
 constexpr const char* kDevices = "/machine/peripheral";
+constexpr std::chrono::seconds kUnplugTimeout{30};
+constexpr std::chrono::milliseconds kUnplugPoll{100};
 
 std::string id_of(const std::string& vgpu) { return "bandsaw-" + vgpu; }
 
@@ -128,20 +132,56 @@ Status plug(const std::string& uri, const std::string& name, const Attachment& a
       .status();
 }
 
-// QEMU 11.1.3 ends here with an assertion (memory_region_del_subregion: subregion->container == mr), and the domain
-// with it; so it is not asked to.
+namespace {
+
+// The region of a vfio-user device's pending bits. QEMU (11.1.3, hw/vfio-user/pci.c, vfio_user_msix_teardown) takes it out
+// of its BAR once more when the device is gone, and aborts: memory_region_del_subregion: subregion->container == mr.
+constexpr const char* kAborts = "VFIO MSIX PBA";
+
+Result<bool> would_abort(const Domain& domain, const std::string& id) {
+  const auto regions = children(domain, std::string(kDevices) + "/" + id);
+  if (!regions.ok()) return regions.status();
+  return std::ranges::any_of(regions.value(), [](const auto& one) { return one.first.starts_with(kAborts); });
+}
+
+// The guest is asked to let it go, as by the button of a slot; Linux waits five seconds for a second thought.
+Status wait_until_gone(const Domain& domain, const std::string& name, const std::string& id) {
+  const auto deadline = std::chrono::steady_clock::now() + kUnplugTimeout;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto there = has(domain, id);
+    if (!there.ok()) return there.status();
+    if (!there.value()) return {};
+    std::this_thread::sleep_for(kUnplugPoll);
+  }
+  return Status::error(ETIMEDOUT,
+                       "the guest of domain '{}' has not let go of it in {} s: its kernel must have PCI Express hot plug, "
+                       "and have booted",
+                       name, kUnplugTimeout.count());
+}
+
+}  // namespace
+
 Status unplug(const std::string& uri, const std::string& name, const std::string& vgpu) {
   const auto found = running(uri, name);
   if (!found.ok()) return found.status();
   const auto there = has(found.value().domain, id_of(vgpu));
   if (!there.ok()) return there.status();
   if (!there.value()) return Status::error(ENOENT, "domain '{}' has no virtual GPU '{}' now", name, vgpu);
-  return Status::error(
-      ENOTSUP,
-      "virtual GPU '{}' goes only when domain '{}' ends: QEMU (11.1, as seen) aborts, and the domain with "
-      "it, when a vfio-user device is unplugged; to end its programs now, write 1 to the device's "
-      "'remove' in the guest's /sys/bus/pci/devices",
-      vgpu, name);
+  const auto aborts = would_abort(found.value().domain, id_of(vgpu));
+  if (!aborts.ok()) return aborts.status();
+  if (aborts.value()) {
+    return Status::error(
+        ENOTSUP,
+        "virtual GPU '{}' came with the start of domain '{}' and goes only with its end: it has MSI-X, and QEMU (11.1, "
+        "as seen) aborts, and the domain with it, when such a device is unplugged; to end its programs now, write 1 to "
+        "the device's 'remove' in the guest's /sys/bus/pci/devices",
+        vgpu, name);
+  }
+  const Status asked = ask(found.value().domain, "device_del", {{"id", id_of(vgpu)}}).status();
+  // Asked before, and not gone yet, is an error too.
+  const bool again = asked.message().find("already in the process of unplug") != std::string::npos;
+  if (!asked.ok() && !again) return asked;
+  return wait_until_gone(found.value().domain, name, id_of(vgpu));
 }
 
 }  // namespace bandsaw::libvirt

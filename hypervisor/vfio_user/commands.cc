@@ -134,10 +134,19 @@ void Commands::region_info(Message& message, const Done& done) {
 void Commands::irq_info(Message& message, const Done& done) {
   const auto asked = take<IrqInfo>(message.payload);
   if (asked.argsz < sizeof(asked) || asked.index >= VFIO_PCI_NUM_IRQS) return done(failure(EINVAL));
-  const bool msix = asked.index == VFIO_PCI_MSIX_IRQ_INDEX;
-  done(answer_with(IrqInfo{sizeof(IrqInfo), msix ? VFIO_IRQ_INFO_EVENTFD : 0u, asked.index,
-                           msix ? virtio::PciFunction::kVectors : 0}));
+  IrqInfo info{sizeof(IrqInfo), 0, asked.index, 0};
+  if (asked.index == VFIO_PCI_MSIX_IRQ_INDEX && !has_line()) {
+    info.flags = VFIO_IRQ_INFO_EVENTFD;
+    info.count = virtio::PciFunction::kVectors;
+  }
+  if (asked.index == VFIO_PCI_INTX_IRQ_INDEX && has_line()) {
+    info.flags = VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_MASKABLE | VFIO_IRQ_INFO_AUTOMASKED;
+    info.count = 1;
+  }
+  done(answer_with(info));
 }
+
+bool Commands::has_line() const { return pci_.interrupts() == virtio::PciFunction::Interrupts::kLine; }
 
 void Commands::set_irqs(Message& message, const Done& done) {
   const auto request = take<IrqSet>(message.payload);
@@ -147,12 +156,36 @@ void Commands::set_irqs(Message& message, const Done& done) {
       !std::has_single_bit(action) || request.index >= VFIO_PCI_NUM_IRQS)
     return done(failure(EINVAL));
   const bool all = data == VFIO_IRQ_SET_DATA_NONE && request.start == 0 && request.count == 0;
-  if (request.index == VFIO_PCI_MSIX_IRQ_INDEX) {
+  if (request.index == VFIO_PCI_INTX_IRQ_INDEX && has_line()) {
+    if (!all) return done(failure(set_line(request, message)));
+    if (action == VFIO_IRQ_SET_ACTION_TRIGGER) pci_.set_line({});
+    return done({});
+  }
+  if (request.index == VFIO_PCI_MSIX_IRQ_INDEX && !has_line()) {
     if (!all) return done(failure(set_msix(request, message)));
     if (action == VFIO_IRQ_SET_ACTION_TRIGGER) pci_.clear_vectors();
     return done({});
   }
   done(failure(all ? 0 : EINVAL));  // the device has no interrupts of other kinds
+}
+
+int Commands::set_line(const IrqSet& request, Message& message) {
+  const size_t flags_bytes = message.payload.size() - sizeof(IrqSet);
+  const bool chosen = request.flags & VFIO_IRQ_SET_DATA_BOOL, event = request.flags & VFIO_IRQ_SET_DATA_EVENTFD;
+  if (request.start != 0 || request.count != 1 || flags_bytes != (chosen ? 1 : 0) ||
+      message.fds.size() > (event ? 1 : 0)) {
+    return EINVAL;
+  }
+  if (request.flags & VFIO_IRQ_SET_ACTION_TRIGGER) {
+    if (!event) return ENOTSUP;  // the line is as the ISR register says
+    pci_.set_line(message.fds.empty() ? UniqueFd() : std::move(message.fds[0]));
+    return 0;
+  }
+  // Where there is no eventfd for it, QEMU sends messages.
+  if (event) return ENOTSUP;
+  if (!chosen || message.payload[sizeof(IrqSet)])
+    pci_.set_line_masked(request.flags & VFIO_IRQ_SET_ACTION_MASK);
+  return 0;
 }
 
 int Commands::set_msix(const IrqSet& request, Message& message) {

@@ -51,6 +51,8 @@ class Commands {
   void irq_info(Message& message, const Done& done);
   void set_irqs(Message& message, const Done& done);
   int set_msix(const IrqSet& request, Message& message);
+  int set_line(const IrqSet& request, Message& message);
+  bool has_line() const;
   void region_read(Message& message, const Done& done);
   void region_write(Message& message, const Done& done);
   void region_write_multi(Message& message, const Done& done);

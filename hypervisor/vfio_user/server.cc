@@ -14,7 +14,7 @@ namespace bandsaw::vfio_user {
 Server::Server(event_base* base, virtio::Device& device) : base_(base), device_(device), commands_(device.pci()) {}
 
 Server::~Server() {
-  accept_.reset();
+  doors_.clear();
   if (connection_) client_gone();
   if (!path_.empty()) unlink(path_.c_str());
 }
@@ -35,29 +35,33 @@ Status Server::listen(const std::string& path) {
   return adopt(std::move(socket));
 }
 
-Status Server::adopt(UniqueFd listening) {
+Status Server::adopt(UniqueFd listening, Interrupts interrupts) {
   evutil_make_socket_nonblocking(listening.get());
-  listening_ = std::move(listening);
-  accept_.reset(event_new(
-      base_, listening_.get(), EV_READ | EV_PERSIST,
-      [](evutil_socket_t, short, void* self) { static_cast<Server*>(self)->on_client(); }, this));
-  if (!accept_ || event_add(accept_.get(), nullptr) != 0)
+  Door& door = doors_.emplace_back(Door{this, std::move(listening), interrupts, nullptr});
+  const auto on_event = [](evutil_socket_t, short, void* argument) {
+    const auto* const asked = static_cast<Door*>(argument);
+    asked->server->on_client(*asked);
+  };
+  door.accept.reset(event_new(base_, door.listening.get(), EV_READ | EV_PERSIST, on_event, &door));
+  if (!door.accept || event_add(door.accept.get(), nullptr) != 0)
     return Status::error(ENOMEM, "no event for the vfio-user socket");
   return {};
 }
 
-void Server::on_client() {
-  UniqueFd client(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+void Server::on_client(const Door& door) {
+  if (connection_) return;  // by the other door, just now
+  UniqueFd client(accept4(door.listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) return;
   if (const Status status = admission_ ? admission_(client.get()) : Status(); !status.ok()) {
     return log::warn("vfio-user: {}", status.message());
   }
+  device_.pci().use(door.interrupts);
   if (Status status = serve(std::move(client)); !status.ok()) log::warn("vfio-user: {}", status.message());
 }
 
 Status Server::serve(UniqueFd client) {
   if (connection_) return Status::error(EBUSY, "another hypervisor is connected");
-  if (accept_) event_del(accept_.get());
+  for (const Door& door : doors_) event_del(door.accept.get());
   device_.pci().core().connected();
   ucred who{};
   socklen_t length = sizeof who;
@@ -72,7 +76,7 @@ void Server::client_gone() {
   client_pid_ = 0;
   commands_.forget_client();
   device_.pci().hypervisor_gone();
-  if (accept_) event_add(accept_.get(), nullptr);
+  for (const Door& door : doors_) event_add(door.accept.get(), nullptr);
 }
 
 }  // namespace bandsaw::vfio_user

@@ -1,17 +1,19 @@
-// The frontend for QEMU (>= 10.1): a vfio-user server on a Unix stream socket. One client at a time; the next one waits
-// in the socket's backlog until the first has gone. The server outlives its clients.
+// The frontend for QEMU (>= 10.1): a vfio-user server on Unix stream sockets. One client at a time; the next one waits in
+// a socket's backlog until the first has gone. The server outlives its clients.
 #pragma once
 
 #include <event2/event.h>
 #include <sys/types.h>
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 
 #include "hypervisor/vfio_user/commands.h"
 #include "hypervisor/vfio_user/connection.h"
 #include "hypervisor/virtio/device.h"
+#include "hypervisor/virtio/pci_function.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -27,8 +29,9 @@ class Server {
 
   // Makes and listens on a socket at `path` (at most 107 bytes), replacing a stale one; removed in the destructor.
   Status listen(const std::string& path);
-  // Takes a bound and listening socket.
-  Status adopt(UniqueFd listening);
+  // Takes a bound and listening socket. Whoever connects there gets the device with these interrupts.
+  using Interrupts = virtio::PciFunction::Interrupts;
+  Status adopt(UniqueFd listening, Interrupts interrupts = Interrupts::kMsix);
   // Whom on_client() takes: it is called with the socket of whoever connects, and an error sends that one away.
   using Admission = std::function<Status(int socket)>;
   void admit(Admission admission) { admission_ = std::move(admission); }
@@ -42,7 +45,15 @@ class Server {
     void operator()(event* e) const { event_free(e); }
   };
 
-  void on_client();
+  using Event = std::unique_ptr<event, EventDeleter>;
+  struct Door {
+    Server* server;
+    UniqueFd listening;
+    Interrupts interrupts;
+    Event accept;
+  };
+
+  void on_client(const Door& door);
   void client_gone();
 
   event_base* base_;
@@ -50,8 +61,7 @@ class Server {
   Commands commands_;
   Admission admission_;  // null: everybody
   std::string path_;
-  UniqueFd listening_;
-  std::unique_ptr<event, EventDeleter> accept_;
+  std::list<Door> doors_;
   std::unique_ptr<Connection> connection_;
   pid_t client_pid_ = 0;
 };

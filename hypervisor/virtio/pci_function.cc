@@ -45,10 +45,19 @@ std::span<const uint8_t> body_of(const T& value) {
 }  // namespace
 
 PciFunction::PciFunction(Core& core) : core_(core) {
+  use(Interrupts::kMsix);
+  core_.set_interrupts(this);
+}
+
+void PciFunction::use(Interrupts interrupts) {
+  interrupts_ = interrupts;
+  config_.fill(0);
+  writable_.fill(0);
+  config_end_ = 0x40;
+  last_capability_ = 0;
   build_config_space();
   initial_ = config_;
-  reset_registers();
-  core_.set_interrupts(this);
+  power_on_registers();
 }
 
 void PciFunction::put(unsigned offset, unsigned bytes, uint32_t value, uint32_t writable_bits) {
@@ -75,10 +84,11 @@ void PciFunction::build_config_space() {
   put(PCI_CACHE_LINE_SIZE, 1, 0, 0xff);
   put(PCI_LATENCY_TIMER, 1, 0, 0xff);
   put(PCI_BASE_ADDRESS_0, 4, 0, static_cast<uint32_t>(~(kBar0Bytes - 1)));
-  put(PCI_BASE_ADDRESS_1, 4, 0, static_cast<uint32_t>(~(kBar1Bytes - 1)));
+  if (interrupts_ == Interrupts::kMsix) put(PCI_BASE_ADDRESS_1, 4, 0, static_cast<uint32_t>(~(kBar1Bytes - 1)));
   put(PCI_SUBSYSTEM_VENDOR_ID, 2, kVendor);
   put(PCI_SUBSYSTEM_ID, 2, kDeviceId);
   put(PCI_INTERRUPT_LINE, 1, 0, 0xff);
+  put(PCI_INTERRUPT_PIN, 1, interrupts_ == Interrupts::kLine);
 
   add_capability(PCI_CAP_ID_VNDR,
                  body_of(capability(VIRTIO_PCI_CAP_COMMON_CFG, sizeof(virtio_pci_cap), kCommonPage, kCommonBytes)));
@@ -93,7 +103,10 @@ void PciFunction::build_config_space() {
   window_ = add_capability(PCI_CAP_ID_VNDR, body_of(window));
   std::fill_n(&writable_[window_ + offsetof(virtio_pci_cap, bar)], 1, 0xff);
   std::fill_n(&writable_[window_ + offsetof(virtio_pci_cap, offset)], 12, 0xff);  // offset, length, data
+  if (interrupts_ == Interrupts::kMsix) add_msix();
+}
 
+void PciFunction::add_msix() {
   std::array<uint8_t, PCI_CAP_MSIX_SIZEOF - 2> msix{};
   const uint16_t control = kVectors - 1;
   const uint32_t table = 0 | kBar1, pending = kPendingBits | kBar1;
@@ -126,6 +139,7 @@ void PciFunction::reset(std::function<void()> done) {
 
 void PciFunction::hypervisor_gone() {
   clear_vectors();
+  set_line({});
   power_on_registers();
   core_.disconnected();
 }
@@ -135,7 +149,7 @@ uint64_t PciFunction::region_bytes(uint32_t region) const {
     case kBar0:
       return kBar0Bytes;
     case kBar1:
-      return kBar1Bytes;
+      return interrupts_ == Interrupts::kMsix ? kBar1Bytes : 0;
     case kConfigSpace:
       return config_.size();
     default:
@@ -174,6 +188,7 @@ bool PciFunction::write(uint32_t region, uint64_t offset, std::span<const uint8_
   }
   const unsigned data = window_ + offsetof(virtio_pci_cfg_cap, pci_cfg_data);
   if (offset < data + 4 && offset + from.size() > data) config_window(true);
+  tell_line();  // INTx may have been enabled
   return true;
 }
 
@@ -296,6 +311,25 @@ void PciFunction::clear_vectors() {
   msix_[kPendingBits] = 0;
 }
 
+void PciFunction::set_line(UniqueFd event) {
+  line_ = std::move(event);
+  set_line_masked(false);
+}
+
+void PciFunction::set_line_masked(bool masked) {
+  line_masked_ = masked;
+  tell_line();
+}
+
+void PciFunction::tell_line() {
+  if (isr_ == 0 || line_masked_ || !line_) return;
+  uint16_t command = 0;
+  std::memcpy(&command, &config_[PCI_COMMAND], sizeof command);
+  if (command & PCI_COMMAND_INTX_DISABLE) return;
+  line_masked_ = true;
+  (void)signal_event(line_.get());  // fails only when the counter is full: it has been said
+}
+
 void PciFunction::trigger(uint32_t vector) {
   if (vector < kVectors) raise(static_cast<uint16_t>(vector));
 }
@@ -310,11 +344,13 @@ void PciFunction::raise(uint16_t vector) {
 void PciFunction::queue_interrupt(uint16_t queue) {
   isr_ |= 1;
   if (queue < queue_vectors_.size()) raise(queue_vectors_[queue]);
+  tell_line();
 }
 
 void PciFunction::config_interrupt() {
   isr_ |= 2;
   raise(config_vector_);
+  tell_line();
 }
 
 }  // namespace bandsaw::virtio

@@ -1,9 +1,9 @@
-// The device as a PCI function: configuration space, capabilities, BARs and MSI-X (virtio 1.2, section 4.1; PCI local
-// bus specification 3.0, chapter 6). A frontend for PCI hypervisors forwards accesses and hands over interrupt
-// eventfds.
+// The device as a PCI function: configuration space, capabilities, BARs and interrupts (virtio 1.2, section 4.1; PCI
+// local bus specification 3.0, sections 2.2.6 and 6). A frontend for PCI hypervisors forwards accesses and hands over
+// interrupt eventfds.
 //
 //   BAR 0 (16 KiB): common configuration | ISR | device configuration | notify, a page each
-//   BAR 1 (4 KiB):  MSI-X table | pending bits
+//   BAR 1 (4 KiB):  MSI-X table | pending bits; none where the function has an interrupt line instead
 #pragma once
 
 #include <array>
@@ -22,7 +22,14 @@ class PciFunction final : public InterruptSink {
   static constexpr uint32_t kVectors = 1 + VGPU_QUEUE_COUNT;
   static constexpr uint16_t kNoVector = 0xffff;
 
+  // kLine: INTx, a line that is high while the ISR register is not 0.
+  enum class Interrupts { kMsix, kLine };
+
   explicit PciFunction(Core& core);
+
+  // Makes it another function. To be called while no hypervisor is there.
+  void use(Interrupts interrupts);
+  Interrupts interrupts() const { return interrupts_; }
 
   // 0 for regions that the function does not have.
   uint64_t region_bytes(uint32_t region) const;
@@ -35,6 +42,10 @@ class PciFunction final : public InterruptSink {
   void set_vector(uint32_t vector, UniqueFd event);
   void clear_vectors();
   void trigger(uint32_t vector);
+  // The eventfd that says that the line is high (an empty one takes it away), and whether that may be said now. It is
+  // said once, and then not before set_line_masked(false).
+  void set_line(UniqueFd event);
+  void set_line_masked(bool masked);
 
   // A function-level reset; `done` as in Core::reset.
   void reset(std::function<void()> done);
@@ -47,6 +58,7 @@ class PciFunction final : public InterruptSink {
 
  private:
   void build_config_space();
+  void add_msix();
   uint8_t add_capability(uint8_t id, std::span<const uint8_t> body);
   void put(unsigned offset, unsigned bytes, uint32_t value, uint32_t writable_bits = 0);
   void reset_registers();
@@ -58,8 +70,10 @@ class PciFunction final : public InterruptSink {
   void common_write(uint64_t offset, size_t width, uint64_t value);
   void queue_write(uint64_t offset, size_t width, uint64_t value);
   void raise(uint16_t vector);
+  void tell_line();
 
   Core& core_;
+  Interrupts interrupts_ = Interrupts::kMsix;
   std::array<uint8_t, 256> config_{};
   std::array<uint8_t, 256> initial_{};
   std::array<uint8_t, 256> writable_{};  // bits that the guest may change
@@ -69,6 +83,8 @@ class PciFunction final : public InterruptSink {
 
   std::array<uint8_t, 4096> msix_{};  // the server's copy of BAR 1
   std::array<UniqueFd, kVectors> vectors_;
+  UniqueFd line_;
+  bool line_masked_ = false;
   uint32_t device_feature_half_ = 0;
   uint32_t driver_feature_half_ = 0;
   uint16_t config_vector_ = kNoVector;

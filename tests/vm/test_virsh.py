@@ -154,8 +154,29 @@ def test_a_virtual_gpu_comes_while_the_domain_runs(runs):
     assert refused.returncode != 0 and "no free PCI Express root port" in refused.stderr, refused.stderr
     assert host.vgpuctl_json("show", NO_PORT)["domain"] == "" and _devices() == ["virsh0", LIVE]
 
-    for name in ("virsh0", LIVE):
-        kept = host.vgpuctl("detach", name, "--live", check=False)
-        assert kept.returncode != 0 and "goes only when domain 'virsh0' ends" in kept.stderr, kept.stderr
+    kept = host.vgpuctl("detach", "virsh0", "--live", check=False)
+    assert kept.returncode != 0 and "goes only with its end" in kept.stderr, kept.stderr
     assert _devices() == ["virsh0", LIVE] and VM.running()
     runs.kernel_is_content()
+
+
+@pytest.mark.full
+def test_and_goes_while_it_runs_and_comes_again(runs):
+    boot = runs.boot_id()
+    for _ in range(2):
+        if host.vgpuctl_json("show", LIVE)["domain"] == "":
+            host.vgpuctl("attach", LIVE, "virsh0", "--live")
+            wait_until(lambda: runs.shell("ls /dev/vgpu1")[0] == 0, SECONDS, "its return")
+        runs.start("devices_busy", "round", SECONDS)
+        assert "detached" in host.vgpuctl("detach", LIVE, "--live").stdout
+        assert runs.shell("ls /dev/vgpu1")[0] != 0 and _devices() == ["virsh0"] and VM.running()
+        assert host.live(LIVE)["vm"]["connected"] is False
+        wait_until(lambda: "device 1: cudaErrorDevicesUnavailable" in _log(runs), SECONDS, "the error of device 1")
+        wait_until(lambda: "device 0: worked" in _log(runs), SECONDS + 20, "the end of the program")
+        runs.runs_programs()
+    assert runs.boot_id() == boot
+    runs.kernel_is_content()
+
+
+def _log(guest) -> str:
+    return guest.shell("cat /tmp/devices_busy.log")[1]

@@ -40,7 +40,9 @@ Status add_to_libvirt(const Options& options, const std::string& domain, const j
   const libvirt::Attachment attached = attachment(view);
   const Status defined = libvirt::attach(options.uri, domain, attached, options.live);
   if (!options.live || (!defined.ok() && defined.code() != EEXIST)) return defined;
-  const Status plugged = libvirt::plug(options.uri, domain, attached);
+  libvirt::Attachment live_one = attached;
+  live_one.socket = view["sockets"].value("vfio_live", "");
+  const Status plugged = libvirt::plug(options.uri, domain, live_one);
   if (plugged.code() == ESHUTDOWN) return defined;
   if (!plugged.ok() && defined.ok()) (void)libvirt::detach(options.uri, domain, attached, true);
   *live = plugged.ok();

@@ -158,7 +158,7 @@ Finding cgroup(const HostFacts& host) {
 Finding confinement(const HostFacts& host) {
   if (const auto enforcing = host.read("/sys/fs/selinux/enforce"); enforcing && *enforcing == "1") {
     return {Verdict::kNote, "SELinux", "enforces",
-            "QEMU (svirt_t) must be allowed to connect to RUN/*/vfio.sock: `ausearch -m avc` names what is missing"};
+            "QEMU (svirt_t) must be allowed to connect to RUN/*/vfio*.sock: `ausearch -m avc` names what is missing"};
   }
   const auto apparmor = host.read("/sys/module/apparmor/parameters/enabled");
   if (!apparmor || *apparmor != "Y") return {Verdict::kGood, "confinement", "neither AppArmor nor SELinux", ""};
@@ -169,7 +169,7 @@ Finding confinement(const HostFacts& host) {
       return {Verdict::kGood, "AppArmor", "lets QEMU use /run/bandsaw", ""};
   }
   return {Verdict::kNote, "AppArmor", "is on",
-          "libvirt's QEMU needs the line `/run/bandsaw/*/vfio.sock rw,` in "
+          "libvirt's QEMU needs the line `/run/bandsaw/*/vfio*.sock rw,` in "
           "/etc/apparmor.d/local/abstractions/libvirt-qemu"};
 }
 

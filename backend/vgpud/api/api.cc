@@ -164,6 +164,7 @@ void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
   }
   object["latency"] = latency_state(spec);
   object["sockets"] = {{"vfio", vfio_socket(config_.run, spec.name)},
+                       {"vfio_live", vfio_live_socket(config_.run, spec.name)},
                        {"direct", direct_socket(config_.run, spec.name)}};
   session_manager_->request(
       spec.name, {{"op", "status"}},

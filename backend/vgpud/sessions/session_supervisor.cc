@@ -316,7 +316,8 @@ nlohmann::json SessionSupervisor::set_request() const {
 void SessionSupervisor::give_sockets() const {
   for (const Status& status :
        {give_socket(direct_socket(config_.run, spec_.name), owner_of(spec_), direct_access(spec_, config_)),
-        give_socket(vfio_socket(config_.run, spec_.name), vm_owner_of(spec_, config_), vm_access(config_))}) {
+        give_socket(vfio_socket(config_.run, spec_.name), vm_owner_of(spec_, config_), vm_access(config_)),
+        give_socket(vfio_live_socket(config_.run, spec_.name), vm_owner_of(spec_, config_), vm_access(config_))}) {
     if (!status.ok() && status.code() != ENOENT) log::error(about(spec_), "{}", status.message());
   }
 }

@@ -238,5 +238,55 @@ TEST_F(CommandsTest, SetsInterruptEventfds) {
   EXPECT_EQ(read(event.get(), &count, 8), -1);  // taken away
 }
 
+// As QEMU uses it: the line is masked when it has been told, until the guest has read the ISR register.
+TEST_F(CommandsTest, AFunctionWithALineHasNoMsix) {
+  PciFunction& pci = device_.pci();
+  pci.use(PciFunction::Interrupts::kLine);
+  const auto irqs = [&](uint32_t index) { return call_for(kDeviceGetIrqInfo, IrqInfo{16, 0, index, 0}); };
+  EXPECT_EQ(irqs(VFIO_PCI_MSIX_IRQ_INDEX).count, 0u);
+  EXPECT_EQ(irqs(VFIO_PCI_INTX_IRQ_INDEX).count, 1u);
+  EXPECT_EQ(call_for(kDeviceGetRegionInfo, RegionInfo{32, 0, PciFunction::kBar1, 0, 0, 0}).size, 0u);
+  uint8_t pin = 0, isr = 0;
+  EXPECT_TRUE(pci.read(PciFunction::kConfigSpace, 0x3d, {&pin, 1}));
+  EXPECT_EQ(pin, 1);
+
+  constexpr uint32_t kSet = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
+  constexpr uint32_t kUnmask = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_UNMASK;
+  const auto set = [&](uint32_t flags, uint32_t start, uint32_t count, std::vector<UniqueFd> fds = {}) {
+    return call(kDeviceSetIrqs, bytes_of(IrqSet{20, flags, VFIO_PCI_INTX_IRQ_INDEX, start, count}), std::move(fds)).error;
+  };
+  const UniqueFd event(eventfd(0, EFD_NONBLOCK));
+  const auto told = [&] {
+    eventfd_t count = 0;
+    return eventfd_read(event.get(), &count) == 0 ? count : 0;
+  };
+  EXPECT_EQ(set(kSet, 1, 1), EINVAL);
+  EXPECT_EQ(set(kSet, 0, 2), EINVAL);
+  EXPECT_EQ(set(kUnmask, 0, 1, one(UniqueFd(eventfd(0, 0)))), EINVAL);
+  EXPECT_EQ(set(VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_UNMASK, 0, 1), ENOTSUP);
+  EXPECT_EQ(call(kDeviceSetIrqs, bytes_of(IrqSet{20, kSet, VFIO_PCI_MSIX_IRQ_INDEX, 0, 1})).error, EINVAL);
+
+  pci.queue_interrupt(0);
+  EXPECT_EQ(set(kSet, 0, 1, one(UniqueFd(dup(event.get())))), 0);
+  EXPECT_EQ(told(), 1u) << "it was high before";
+  pci.queue_interrupt(1);
+  EXPECT_EQ(told(), 0u) << "masked since";
+  EXPECT_EQ(set(kUnmask, 0, 1), 0);
+  EXPECT_EQ(told(), 1u) << "nobody has read the register";
+  EXPECT_TRUE(pci.read(PciFunction::kBar0, 0x1000, {&isr, 1}));
+  EXPECT_EQ(isr, 1);
+  EXPECT_EQ(set(kUnmask, 0, 1), 0);
+  EXPECT_EQ(told(), 0u);
+  const std::array<uint8_t, 2> disabled{0, 4}, enabled{0, 0};
+  EXPECT_TRUE(pci.write(PciFunction::kConfigSpace, 4, disabled));
+  pci.config_interrupt();
+  EXPECT_EQ(told(), 0u) << "the guest has disabled it";
+  EXPECT_TRUE(pci.write(PciFunction::kConfigSpace, 4, enabled));
+  EXPECT_EQ(told(), 1u);
+  EXPECT_EQ(set(VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER, 0, 0), 0);
+  pci.config_interrupt();
+  EXPECT_EQ(told(), 0u) << "taken away";
+}
+
 }  // namespace
 }  // namespace bandsaw::vfio_user

@@ -138,6 +138,29 @@ TEST_F(ServerTest, ServesOneClientAndThenTheNext) {
   EXPECT_EQ(reply(second).flags, kTypeReply);
 }
 
+TEST_F(ServerTest, TheOtherSocketIsTheDeviceWithoutMsix) {
+  UniqueFd listening(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string first = std::exchange(path_, path_ + "-live");
+  path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(listening.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listening.get(), 4), 0);
+  ASSERT_TRUE(server_.adopt(std::move(listening), Server::Interrupts::kLine).ok());
+  UniqueFd live = connect();
+  greet(live);
+  EXPECT_EQ(device_.pci().interrupts(), Server::Interrupts::kLine);
+  std::filesystem::remove(std::exchange(path_, first));
+  const UniqueFd waits = connect();
+  send_all(waits, message(kVersion, {0, 0, 1, 0}));
+  EXPECT_EQ(reply(waits).bytes, 0u) << "one client at a time, whichever the socket";
+  EXPECT_EQ(device_.pci().interrupts(), Server::Interrupts::kLine);
+  live.reset();
+  turn();
+  EXPECT_EQ(reply(waits).flags, kTypeReply);
+  EXPECT_EQ(device_.pci().interrupts(), Server::Interrupts::kMsix);
+}
+
 TEST_F(ServerTest, SurvivesClientsThatGoAtAnyByte) {
   const auto bytes = message(kDmaMap, std::vector<uint8_t>(32));
   for (size_t count = 0; count < bytes.size(); ++count) {

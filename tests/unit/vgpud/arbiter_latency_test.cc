@@ -47,6 +47,10 @@ TEST_F(ArbiterLatencyTest, ItNeedNotAskAndNobodyWaitsForIt) {
   EXPECT_NEAR(charged(first, 3 * kSecond), 6, 1);
   EXPECT_EQ(means("a"), LatencyMeans::kPriorities);
   EXPECT_EQ(means("b"), LatencyMeans::kNothing);
+  EXPECT_TRUE(core_->shares_by_progress());
+  core_->set_sharing("b", Sharing::kTimeSliced);
+  run_for(kSecond);
+  EXPECT_FALSE(core_->shares_by_progress()) << "the driver switches between contexts and all clients of MPS";
 }
 
 TEST_F(ArbiterLatencyTest, APriorityIsEnough) {

@@ -33,6 +33,7 @@ class FakeArbiter : public Arbiter {
   }
   ArbiterOptions options() const override { return options_; }
   std::string why_gates() const override { return "nobody is there"; }
+  bool shares_by_progress() const override { return false; }
   void connect(const std::string&, UniqueFd) override {}
   std::vector<VgpuUse> use() const override {
     std::vector<VgpuUse> result;

@@ -107,8 +107,8 @@ TEST_F(HostChecks, WhoMayNotOpenSocketsIsTold) {
   members_.clear();
   EXPECT_EQ(find("QEMU's user").verdict, Verdict::kBad);
   files_["/sys/module/apparmor/parameters/enabled"] = "Y";
-  EXPECT_NE(find("AppArmor").to_do.find("/run/bandsaw/*/vfio.sock rw,"), std::string::npos);
-  files_["/etc/apparmor.d/local/abstractions/libvirt-qemu"] = "  /run/bandsaw/*/vfio.sock rw,";
+  EXPECT_NE(find("AppArmor").to_do.find("/run/bandsaw/*/vfio*.sock rw,"), std::string::npos);
+  files_["/etc/apparmor.d/local/abstractions/libvirt-qemu"] = "  /run/bandsaw/*/vfio*.sock rw,";
   EXPECT_EQ(find("AppArmor").verdict, Verdict::kGood);
   files_["/sys/fs/selinux/enforce"] = "1";
   EXPECT_EQ(find("SELinux").verdict, Verdict::kNote);
