@@ -33,7 +33,8 @@ inline std::string vfio_live_socket(const std::string& run, std::string_view nam
 inline std::string gate_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/gate.sock";
 }
-// What is left of a virtual GPU that could not be created, until the next of its name. No virtual GPU can have this name.
+// What is left of a virtual GPU that could not be created, until the next of its name. No virtual GPU can have this
+// name.
 inline std::string failed_folder(const std::string& run) { return run + "/failed.d"; }
 inline std::string failed_log(const std::string& run, std::string_view name) {
   return failed_folder(run) + "/" + std::string(name) + ".log";

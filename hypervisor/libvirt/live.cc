@@ -134,8 +134,9 @@ Status plug(const std::string& uri, const std::string& name, const Attachment& a
 
 namespace {
 
-// The region of a vfio-user device's pending bits. QEMU (11.1.3, hw/vfio-user/pci.c, vfio_user_msix_teardown) takes it out
-// of its BAR once more when the device is gone, and aborts: memory_region_del_subregion: subregion->container == mr.
+// The region of a vfio-user device's pending bits. QEMU (11.1.3, hw/vfio-user/pci.c, vfio_user_msix_teardown) takes it
+// out of its BAR once more when the device is gone, and aborts: memory_region_del_subregion: subregion->container ==
+// mr.
 constexpr const char* kAborts = "VFIO MSIX PBA";
 
 Result<bool> would_abort(const Domain& domain, const std::string& id) {
@@ -153,10 +154,11 @@ Status wait_until_gone(const Domain& domain, const std::string& name, const std:
     if (!there.value()) return {};
     std::this_thread::sleep_for(kUnplugPoll);
   }
-  return Status::error(ETIMEDOUT,
-                       "the guest of domain '{}' has not let go of it in {} s: its kernel must have PCI Express hot plug, "
-                       "and have booted",
-                       name, kUnplugTimeout.count());
+  return Status::error(
+      ETIMEDOUT,
+      "the guest of domain '{}' has not let go of it in {} s: its kernel must have PCI Express hot plug, "
+      "and have booted",
+      name, kUnplugTimeout.count());
 }
 
 }  // namespace

@@ -183,8 +183,7 @@ int Commands::set_line(const IrqSet& request, Message& message) {
   }
   // Where there is no eventfd for it, QEMU sends messages.
   if (event) return ENOTSUP;
-  if (!chosen || message.payload[sizeof(IrqSet)])
-    pci_.set_line_masked(request.flags & VFIO_IRQ_SET_ACTION_MASK);
+  if (!chosen || message.payload[sizeof(IrqSet)]) pci_.set_line_masked(request.flags & VFIO_IRQ_SET_ACTION_MASK);
   return 0;
 }
 

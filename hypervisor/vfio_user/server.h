@@ -1,5 +1,5 @@
-// The frontend for QEMU (>= 10.1): a vfio-user server on Unix stream sockets. One client at a time; the next one waits in
-// a socket's backlog until the first has gone. The server outlives its clients.
+// The frontend for QEMU (>= 10.1): a vfio-user server on Unix stream sockets. One client at a time; the next one waits
+// in a socket's backlog until the first has gone. The server outlives its clients.
 #pragma once
 
 #include <event2/event.h>

@@ -66,9 +66,7 @@ void SessionSupervisor::became(const Status& status) {
   for (const auto& ready : std::exchange(waiting_, {})) ready(status);
 }
 
-std::string SessionSupervisor::session_log() const {
-  return vgpu_directory(config_.run, spec_.name) + "/session.log";
-}
+std::string SessionSupervisor::session_log() const { return vgpu_directory(config_.run, spec_.name) + "/session.log"; }
 
 void SessionSupervisor::adopt_or_spawn() {
   state_ = State::kStarting;

@@ -253,7 +253,8 @@ TEST_F(CommandsTest, AFunctionWithALineHasNoMsix) {
   constexpr uint32_t kSet = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
   constexpr uint32_t kUnmask = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_UNMASK;
   const auto set = [&](uint32_t flags, uint32_t start, uint32_t count, std::vector<UniqueFd> fds = {}) {
-    return call(kDeviceSetIrqs, bytes_of(IrqSet{20, flags, VFIO_PCI_INTX_IRQ_INDEX, start, count}), std::move(fds)).error;
+    return call(kDeviceSetIrqs, bytes_of(IrqSet{20, flags, VFIO_PCI_INTX_IRQ_INDEX, start, count}), std::move(fds))
+        .error;
   };
   const UniqueFd event(eventfd(0, EFD_NONBLOCK));
   const auto told = [&] {
