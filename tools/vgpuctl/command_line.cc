@@ -220,7 +220,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* detach = named(app->add_subcommand("detach", "take it out of its domain"), options);
   detach->add_option("DOMAIN", options->domain, "name of the domain (default: the one it is attached to)");
   libvirt_options(detach, options);
-  live_option(detach, options, "also while the domain runs: refused as long as it has it, because QEMU would abort");
+  live_option(detach, options,
+              "out of a domain that runs too, if it came with attach --live: the guest is asked for it");
   hypervisor_option(detach, options);
   auto* xml = named(app->add_subcommand("xml", "print what to paste into a domain's definition"), options);
   hypervisor_option(xml, options);
