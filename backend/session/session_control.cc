@@ -247,7 +247,7 @@ nlohmann::json Session::status() const {
   auto processes = vm_->processes().status();
   for (auto& process : direct_->processes()) processes.push_back(std::move(process));
   for (auto& process : processes) {
-    const std::string held = process_checkpoints_->state_of(process["runner"].get<int>());
+    const std::string held = process_checkpoints_->state_of(process.value("runner", 0));
     if (!held.empty()) process["state"] = held;
   }
   const auto uptime = std::chrono::steady_clock::now() - started_;
