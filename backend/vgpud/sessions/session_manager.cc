@@ -151,6 +151,7 @@ void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::j
 
 // Of single processes, by their programs' checkpoints.
 void SessionManager::take_checkpoints(SessionSupervisor* supervisor, const nlohmann::json& health) {
+  if (!health.contains("checkpointed")) return;  // silent, or of an earlier version
   const auto bytes = health.value("checkpointed", uint64_t{0});
   if (!health.value("wants_room", false)) return supervisor->set_checkpointed(bytes);
   const VgpuSpec& spec = supervisor->spec();
