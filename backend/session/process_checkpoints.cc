@@ -114,8 +114,7 @@ void ProcessCheckpoints::find_room(uint64_t id) {
     log::info("process {} stays on the device: {}", entry.runner->served().pid, status.message());
     return settle(&entry, State::kLocked, status.code());
   }
-  const Usage usage = session_.usage_page->usage(entry.runner->served().slot);
-  const auto on_device = static_cast<uint64_t>(std::max<int64_t>(usage.memory_bytes - usage.swapped_bytes, 0));
+  const uint64_t on_device = session_.usage_page->usage(entry.runner->served().slot).on_device();
   const uint64_t share = session_.usage_page->memory_share(), held = bytes();
   if (on_device > share || held > share - on_device) return settle(&entry, State::kLocked, ENOMEM);
   entry.bytes = on_device;

@@ -302,10 +302,7 @@ void Session::revive(const Saver::Revived& done) const {
   }
 }
 
-uint64_t Session::bytes_on_device() const {
-  const Usage total = usage_page_.total();
-  return static_cast<uint64_t>(std::max<int64_t>(total.memory_bytes - total.swapped_bytes, 0));
-}
+uint64_t Session::bytes_on_device() const { return usage_page_.total().on_device(); }
 
 Activity Session::activity() const {
   Activity now = usage_page_.activity();

@@ -20,44 +20,44 @@ Status take_owner(const nlohmann::json& request, const char* key, Owner* owner) 
   return parsed.status();
 }
 
+nlohmann::json reply_of(const Status& status) {
+  if (status.ok()) return {{"ok", true}};
+  return {{"ok", false}, {"error", status.message()}};
+}
+
+// Of a request whose only part that is.
+Result<uint64_t> bytes_in(const nlohmann::json& request) {
+  const auto bytes = request.find("bytes");
+  if (bytes != request.end() && bytes->is_number_unsigned()) return bytes->get<uint64_t>();
+  return Status::error(EINVAL, "'bytes' must be a number of bytes");
+}
+
 }  // namespace
 
 nlohmann::json Session::answer(const nlohmann::json& request) {
   const std::string op = request.contains("op") && request["op"].is_string() ? request["op"].get<std::string>() : "";
   if (op == "status") return status();
   if (op == "set") {
-    const Status status = set(request);
-    return status.ok() ? nlohmann::json{{"ok", true},
-                                        {"notices", true},
-                                        {"device", sharing_config_.device},
-                                        {"sandbox", sandbox_state()}}
-                       : nlohmann::json{{"ok", false}, {"error", status.message()}};
-  }
-  if (op == "segment_end") {
-    const Status status = end_segment(request);
-    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+    nlohmann::json reply = reply_of(set(request));
+    if (reply["ok"] == true) {
+      reply.update({{"notices", true}, {"device", sharing_config_.device}, {"sandbox", sandbox_state()}});
+    }
+    return reply;
   }
   if (op == "suspension") {
     nlohmann::json state = suspension_state();
     state["ok"] = true;
     return state;
   }
-  if (op == "sleep") {
-    const Status status = sleep(request);
-    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
-  }
-  if (op == "room") {
-    const Status status = give_room(request);
-    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
-  }
-  if (op == "save" || op == "restore") {
-    const Status status = expect_file(request, op == "save" ? Saver::What::kSave : Saver::What::kRestore);
-    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
-  }
+  if (op == "segment_end") return reply_of(end_segment(request));
+  if (op == "sleep") return reply_of(sleep(request));
+  if (op == "room") return reply_of(give_room(request));
+  if (op == "save") return reply_of(expect_file(request, Saver::What::kSave));
+  if (op == "restore") return reply_of(expect_file(request, Saver::What::kRestore));
   if (op == "faulted") return health();
   if (op == "shutdown") {
     stop_soon();
-    return {{"ok", true}};
+    return reply_of({});
   }
   return {{"ok", false}, {"error", "unknown request '" + op.substr(0, 32) + "'"}};
 }
@@ -110,20 +110,19 @@ Status Session::set(const nlohmann::json& request) {
 }
 
 Status Session::sleep(const nlohmann::json& request) {
-  const auto bytes = request.find("bytes");
-  if (bytes == request.end() || !bytes->is_number_unsigned()) return Status::error(EINVAL, "sleep needs 'bytes'");
+  const auto bytes = bytes_in(request);
+  if (!bytes.ok()) return bytes.status();
   if (!sleep_watch_->idle()) return Status::error(EBUSY, "it is not idle any more");
-  const Status status = suspension_->sleep(bytes->get<uint64_t>());
+  const Status status = suspension_->sleep(bytes.value());
   if (!status.ok()) sleep_watch_->begin();
   return status;
 }
 
 // For what checkpoints of single processes bring into the host's memory.
 Status Session::give_room(const nlohmann::json& request) {
-  const auto bytes = request.find("bytes");
-  if (bytes == request.end() || !bytes->is_number_unsigned()) return Status::error(EINVAL, "room needs 'bytes'");
-  process_checkpoints_->give_room(bytes->get<uint64_t>());
-  return {};
+  const auto bytes = bytes_in(request);
+  if (bytes.ok()) process_checkpoints_->give_room(bytes.value());
+  return bytes.status();
 }
 
 Status Session::expect_file(const nlohmann::json& request, Saver::What what) {

@@ -1,6 +1,7 @@
 // The usage page of one virtual GPU, as its session sees it: slots of living runners, sums of the dead ones.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -28,6 +29,8 @@ struct Usage {
     uint64_t kernels = 0, sliceable = 0, launches = 0, grid_slices = 0, fallbacks = 0;
     std::map<std::string, uint64_t> refused;  // kernels by reason
   } slicing;
+
+  uint64_t on_device() const { return static_cast<uint64_t>(std::max<int64_t>(memory_bytes - swapped_bytes, 0)); }
 };
 
 nlohmann::json to_json(const Usage& usage);

@@ -26,9 +26,9 @@ class Tenant:
         return Started(Program(REPO / f"tests/direct/{source}").compile(), *words,
                        variables=self.daemon.program_environment(self.name))
 
-    def counting(self, *words) -> Started:
-        """suspend.cu, once it counts."""
-        program = self.start("suspend.cu", *(words or (self.mib,)))
+    def counting(self, *words, source: str = "suspend.cu") -> Started:
+        """A program that counts, once it does."""
+        program = self.start(source, *(words or (self.mib,)))
         program.first_line("ready")
         program.first_line("1")
         return program

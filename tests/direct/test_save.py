@@ -31,11 +31,6 @@ def _tenant(device):
         daemon.end()
 
 
-@pytest.fixture(name="file")
-def _file(tmp_path) -> pathlib.Path:
-    return tmp_path / "sleeper.save"
-
-
 def _private_mib(tenant: Tenant) -> int:
     """What its runners have of the host's memory that is nobody else's."""
     total = 0

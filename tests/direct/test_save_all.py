@@ -25,16 +25,8 @@ def _tenant(device):
         daemon.end()
 
 
-@pytest.fixture(name="file")
-def _file(tmp_path) -> pathlib.Path:
-    return tmp_path / "sleeper.save"
-
-
 def _counting(tenant: Tenant, *words):
-    program = tenant.start("save_all.cu", MIB, *words)
-    program.first_line("ready")
-    program.first_line("1")
-    return program
+    return tenant.counting(MIB, *words, source="save_all.cu")
 
 
 def _processes(tenant: Tenant) -> list:

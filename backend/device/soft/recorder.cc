@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/device/soft/write_all.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -18,16 +19,6 @@ constexpr size_t kLaunchBytes = 64 << 20;
 constexpr uint32_t kFilesMost = 64;  // of a process: with all of them full 4 GiB
 constexpr size_t kKernelsMost = 4096;
 
-bool write_all(int fd, const std::string& data) {
-  size_t done = 0;
-  while (done < data.size()) {
-    const ssize_t n = ::write(fd, data.data() + done, data.size() - done);
-    if (n <= 0) return false;
-    done += static_cast<size_t>(n);
-  }
-  return true;
-}
-
 }  // namespace
 
 LaunchRecording::LaunchRecording(UniqueFd file, const timing::LaunchTrace& launch)
@@ -35,7 +26,7 @@ LaunchRecording::LaunchRecording(UniqueFd file, const timing::LaunchTrace& launc
       block_warps_(launch.block_warps()),
       blocks_(std::min<uint64_t>(launch.blocks(), std::max(1u, kWarpsMost / launch.block_warps()))),
       words_most_(kLaunchBytes / sizeof(uint32_t) / (blocks_ * block_warps_)) {
-  failed_ = !write_all(file_.get(), timing::encode_head(launch));
+  failed_ = !put(timing::encode_head(launch));
 }
 
 LaunchRecording::~LaunchRecording() {
@@ -77,9 +68,11 @@ void LaunchRecording::write_full(WarpRecording* recording) {
   recording->trace.words = {};
 }
 
+bool LaunchRecording::put(const std::string& data) { return write_all(file_.get(), data.data(), data.size()); }
+
 void LaunchRecording::write(const timing::WarpTrace& warp) {
   if (warp.cut && warp.words.empty()) return;
-  if (!failed_ && write_all(file_.get(), timing::encode_warp(warp))) return;
+  if (!failed_ && put(timing::encode_warp(warp))) return;
   if (!std::exchange(failed_, true)) log::warn("timing: the trace of a launch cannot be written");
 }
 

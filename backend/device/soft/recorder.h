@@ -31,6 +31,7 @@ class LaunchRecording {
 
  private:
   static void write_full(WarpRecording* recording);
+  bool put(const std::string& data);
   void write(const timing::WarpTrace& warp);
 
   const UniqueFd file_;

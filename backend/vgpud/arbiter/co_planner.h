@@ -176,6 +176,7 @@ class CoPlanner {
   void issue(Time now);
   void count_plan();
   uint32_t resident_of(const Kernel& kernel) const;
+  int blocks_on_sm(const Kernel& kernel) const;
   void resize(std::vector<Grant>* grants);
   void grant(std::vector<Grant>* grants);
   Grant give(Place place, Kernel* kernel);

@@ -13,7 +13,17 @@ constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
 constexpr uint64_t kMostShortBlocks = uint64_t{1} << 40;
 constexpr double kLongest = 1e15;  // ns
 
+// Blocks on each SM of a kernel that nobody has planned, as its runner says.
+uint32_t unplanned(const KernelDescriptor& descriptor) {
+  return descriptor.best != 0 ? descriptor.best : descriptor.most_resident;
+}
+
 }  // namespace
+
+int CoPlanner::blocks_on_sm(const Kernel& kernel) const {
+  const uint32_t planned = kernel.is_persistent() ? resident_of(kernel) : static_cast<uint32_t>(kernel.resident);
+  return static_cast<int>(planned != 0 ? planned : unplanned(kernel.descriptor));
+}
 
 // Of kernels that are cut into grid slices what is in flight counts, of persistent blocks the rest of the launch.
 std::vector<slice::RunningKernel> CoPlanner::running() const {
@@ -23,18 +33,14 @@ std::vector<slice::RunningKernel> CoPlanner::running() const {
     if (kernel.id == 0 || kernel.flying.empty() || shape == shapes_.end()) continue;
     const slice::KernelProfile profile = profile_of(shape->second);
     uint64_t left = 0;
-    uint32_t resident = static_cast<uint32_t>(kernel.resident);
     if (kernel.is_persistent()) {
       const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
       left = ready ? ready->blocks - std::min(ready->done, ready->blocks) : 0;
-      resident = resident_of(kernel);
-      if (resident == 0) resident = kernel.descriptor.best;
     }
     for (const Flying& flying : kernel.flying) left += kernel.is_persistent() ? 0 : flying.range.blocks;
-    if (resident == 0) resident = kernel.descriptor.most_resident;
     const slice::Fit* fit = model_.fit(shape->second.id);
     all.push_back({.needs = profile.needs,
-                   .resident = static_cast<int>(resident),
+                   .resident = blocks_on_sm(kernel),
                    .left = static_cast<Time>(std::min(static_cast<double>(left) * profile.block_ns, kLongest)),
                    .issue = fit ? fit->pur : 0});
   }
@@ -46,10 +52,10 @@ std::optional<slice::RunningKernel> CoPlanner::at_open_gate(const KernelDescript
   if (!is_sound(descriptor)) return std::nullopt;
   const slice::BlockNeeds needs{static_cast<int>(descriptor.threads), static_cast<int>(descriptor.registers),
                                 static_cast<int>(descriptor.shared_bytes)};
-  const uint32_t resident = descriptor.best != 0 ? descriptor.best : descriptor.most_resident;
   const double left = static_cast<double>(descriptor.left) * static_cast<double>(descriptor.block_ps) / 1000;
-  return slice::RunningKernel{
-      .needs = needs, .resident = static_cast<int>(resident), .left = static_cast<Time>(std::min(left, kLongest))};
+  return slice::RunningKernel{.needs = needs,
+                              .resident = static_cast<int>(unplanned(descriptor)),
+                              .left = static_cast<Time>(std::min(left, kLongest))};
 }
 
 std::optional<CoPlanner::ShortWork> CoPlanner::foresee(Owner owner, const KernelDescriptor& descriptor,
@@ -89,10 +95,7 @@ double CoPlanner::part_of(Owner owner) const {
   for (const auto& [place, kernel] : kernels_) {
     const auto shape = shapes_.find(kernel.shape);
     if (kernel.id == 0 || kernel.shape.first != owner || kernel.flying.empty() || shape == shapes_.end()) continue;
-    uint32_t resident = kernel.is_persistent() ? resident_of(kernel) : static_cast<uint32_t>(kernel.resident);
-    if (resident == 0)
-      resident = kernel.descriptor.best != 0 ? kernel.descriptor.best : kernel.descriptor.most_resident;
-    part += slice::footprint(options_.gpu, profile_of(shape->second).needs, static_cast<int>(resident));
+    part += slice::footprint(options_.gpu, profile_of(shape->second).needs, blocks_on_sm(kernel));
   }
   return std::min(part, 1.0);
 }

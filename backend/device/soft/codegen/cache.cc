@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "backend/device/soft/write_all.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::soft {
@@ -24,17 +25,6 @@ constexpr off_t kLargestObject = 1 << 30;
 
 std::array<uint8_t, kHashBytes> hash_of(const std::vector<char>& data) {
   return llvm::SHA256::hash({reinterpret_cast<const uint8_t*>(data.data()), data.size()});
-}
-
-bool write_all(int fd, const void* data, size_t bytes) {
-  auto* p = static_cast<const char*>(data);
-  while (bytes) {
-    ssize_t n = ::write(fd, p, bytes);
-    if (n <= 0) return false;
-    p += n;
-    bytes -= static_cast<size_t>(n);
-  }
-  return true;
 }
 
 bool read_all(int fd, void* data, size_t bytes) {
