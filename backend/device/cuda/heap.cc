@@ -38,12 +38,12 @@ Result<std::unique_ptr<Heap>> Heap::make(DriverRef driver, DeviceHost* host, CUd
   }
   std::unique_ptr<Heap> heap(new Heap(driver, host, device, base, bytes, granularity, area));
   if (!area) return heap;
-  if (!host->charge_memory(Spare::kPieceBytes)) {
+  if (!host->charge_memory(static_cast<int64_t>(Spare::held(granularity)))) {
     return Status::error(ENOMEM, "the memory share has no room for the {} bytes behind unused addresses",
-                         Spare::kPieceBytes);
+                         Spare::held(granularity));
   }
-  auto spare =
-      Spare::make(std::move(driver), device, area->base - area->slack, (uint64_t{1} << area->bits) + 2 * area->slack);
+  auto spare = Spare::make(std::move(driver), device, granularity, area->base - area->slack,
+                           (uint64_t{1} << area->bits) + 2 * area->slack);
   if (!spare.ok()) return spare.status();
   heap->spare_ = std::move(spare.value());
   return heap;
@@ -62,7 +62,7 @@ Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, u
 Heap::~Heap() {
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
-  if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::kPieceBytes));
+  if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::held(granularity_)));
   spare_ = nullptr;
   driver_->cuMemAddressFree(base_, bytes_);
 }

@@ -8,14 +8,13 @@
 
 namespace bandsaw::cuda {
 
-Result<std::unique_ptr<Spare>> Spare::make(DriverRef driver, CUdevice device, uint64_t begin, uint64_t bytes) {
-  const CUmemAllocationProp prop = allocation_properties(device);
-  CUmemGenericAllocationHandle memory = 0;
-  CUresult result = driver->cuMemCreate(&memory, kPieceBytes, &prop, 0);
+Result<std::unique_ptr<Spare>> Spare::make(DriverRef driver, CUdevice device, uint64_t granularity, uint64_t begin,
+                                           uint64_t bytes) {
+  std::unique_ptr<Spare> spare(new Spare(std::move(driver), device, granularity));
+  CUresult result = spare->create();
   if (result != CUDA_SUCCESS) {
-    return Status::error(ENOMEM, "memory behind unused addresses: {}", driver->describe(result));
+    return Status::error(ENOMEM, "memory behind unused addresses: {}", spare->driver_->describe(result));
   }
-  std::unique_ptr<Spare> spare(new Spare(std::move(driver), device, memory));
   result = spare->close(begin, bytes);
   if (result == CUDA_SUCCESS) return spare;
   return Status::error(ENOMEM, "mapping memory behind unused addresses: {}", spare->driver_->describe(result));
@@ -23,16 +22,25 @@ Result<std::unique_ptr<Spare>> Spare::make(DriverRef driver, CUdevice device, ui
 
 Spare::~Spare() {
   for (const auto& [address, bytes] : pieces_) driver_->cuMemUnmap(address, bytes);
-  driver_->cuMemRelease(memory_);
+  for (const CUmemGenericAllocationHandle memory : {piece_, granule_}) {
+    if (memory != 0) driver_->cuMemRelease(memory);
+  }
 }
 
-// With mutex_ held. In pieces from multiples of their size on.
+CUresult Spare::create() {
+  const CUmemAllocationProp prop = allocation_properties(device_);
+  const CUresult result = driver_->cuMemCreate(&piece_, kPieceBytes, &prop, 0);
+  return result == CUDA_SUCCESS ? driver_->cuMemCreate(&granule_, granularity_, &prop, 0) : result;
+}
+
+// With mutex_ held. Large pieces lie at multiples of their size.
 CUresult Spare::fill(uint64_t address, uint64_t bytes) {
   CUresult result = CUDA_SUCCESS;
   uint64_t at = address;
   for (const uint64_t end = address + bytes; at < end && result == CUDA_SUCCESS;) {
-    const uint64_t part = std::min(end - at, kPieceBytes - at % kPieceBytes);
-    result = driver_->cuMemMap(at, part, 0, memory_, 0);
+    const bool large = at % kPieceBytes == 0 && end - at >= kPieceBytes;
+    const uint64_t part = large ? kPieceBytes : granularity_;
+    result = driver_->cuMemMap(at, part, 0, large ? piece_ : granule_, 0);
     if (result != CUDA_SUCCESS) break;
     pieces_[at] = part;
     at += part;

@@ -24,13 +24,14 @@ struct Mapped {
 std::map<uint64_t, Mapped> mapped;
 std::map<CUmemGenericAllocationHandle, uint64_t> memory;
 
-// As the driver has it: mappings do not overlap, each goes as a whole, and none is larger than its memory.
+// As the driver has it: mappings do not overlap, each goes as a whole, and memory is mapped as a whole.
 CUresult map(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
   const auto next = mapped.lower_bound(at);
   if (next != mapped.end() && next->first < at + bytes) return CUDA_ERROR_INVALID_VALUE;
   if (next != mapped.begin() && std::prev(next)->first + std::prev(next)->second.bytes > at)
     return CUDA_ERROR_INVALID_VALUE;
-  if (bytes == 0 || bytes % kGranule != 0 || bytes > memory.at(handle)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0 || bytes % kGranule != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes != memory.at(handle)) return CUDA_ERROR_NOT_SUPPORTED;
   mapped[at] = {bytes, handle};
   return CUDA_SUCCESS;
 }
@@ -88,7 +89,7 @@ class SpareTest : public ::testing::Test {
 
 TEST_F(SpareTest, AllocationsLeaveNoHole) {
   EXPECT_EQ(holes(), 0u);
-  EXPECT_EQ(host_.charged, static_cast<int64_t>(Spare::kPieceBytes));
+  EXPECT_EQ(host_.charged, static_cast<int64_t>(Spare::held(kGranule)));
   heap_->set_before_changes([this] { ++changes_; });
   std::vector<uint64_t> addresses;
   for (const uint64_t bytes :
