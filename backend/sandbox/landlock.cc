@@ -84,7 +84,8 @@ Result<bool> enter_landlock(const LandlockPaths& paths) {
   const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &rules, size_for(version), 0)));
   if (!ruleset) return Status::system("landlock makes no rules");
   const uint64_t read = kExecute | kReadFile | kReadFolder;
-  const uint64_t device = rules.files & (kReadFile | kReadFolder | kWriteFile | kIoctl);
+  // To truncate: NVIDIA's driver library opens /proc/self/task/N/comm so, and gives up where it cannot.
+  const uint64_t use = rules.files & (kReadFile | kReadFolder | kWriteFile | kTruncate | kIoctl);
   Status status;
   for (const std::string& path : paths.read) {
     if (status.ok()) status = allow(ruleset.get(), path, read);
@@ -96,7 +97,7 @@ Result<bool> enter_landlock(const LandlockPaths& paths) {
     status = allow(ruleset.get(), paths.write_in, "the own folder", rules.files & ~(kExecute | kIoctl));
   }
   for (const std::string& path : paths.use) {
-    if (status.ok()) status = allow(ruleset.get(), path, device);
+    if (status.ok()) status = allow(ruleset.get(), path, use);
   }
   if (!status.ok()) return status;
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return Status::system("cannot forbid new privileges");

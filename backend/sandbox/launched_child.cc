@@ -94,7 +94,8 @@ Status empty_aside_folder() {
 Status finish_root(const ChildPlan& plan) {
   if (!plan.root) return {};
   Status status;
-  if (plan.own_numbers) status = mount_proc(plan.config.gpu);
+  // The checkpointer looks at runners, which are otherwise out of sight.
+  if (plan.own_numbers) status = mount_proc(plan.config.gpu, plan.task == RunnerTask::kCheckpointer);
   // The software device needs none.
   if (!status.ok() && !plan.config.gpu) status = mount_scratch("/proc", MS_RDONLY | kQuiet, kSmallScratch, 0555);
   if (status.ok() && plan.config.gpu) status = show_gpu(plan);

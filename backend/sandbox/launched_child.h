@@ -15,7 +15,7 @@ inline constexpr const char* kAsideFolder = "/.host";
 struct ChildPlan {
   const LauncherConfig& config;
   bool root = false;         // it is in a root of its own, and may mount there
-  bool own_numbers = false;  // it is the first process of a PID namespace
+  bool own_numbers = false;  // it is in a PID namespace that is not the launcher's
   int program = -1;          // opened while its path was reachable
   RunnerTask task = RunnerTask::kServe;
   std::vector<std::string> arguments{};  // the first is the program's name

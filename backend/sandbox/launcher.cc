@@ -110,14 +110,27 @@ Result<pid_t> Launcher::launch(const Launch& what, int given, int number) {
       !status.ok()) {
     return Status::error(status.code(), "cannot reach the launcher: {}", status.message());
   }
+  auto pid = receive_pid();
+  if (pid.ok()) return pid;
+  return Status::error(pid.status().code(), "cannot launch a runner: {}", pid.status().message());
+}
+
+Result<pid_t> Launcher::receive_pid() {
   const auto answer = receive_answer(socket_.get(), pid_, nullptr);
   if (!answer.ok()) {
     ::shutdown(socket_.get(), SHUT_RDWR);  // what it says later would be taken for the answer to something else
     return answer.status();
   }
   const LauncherReply& reply = answer.value().head;
-  if (reply.error != 0) return Status::error(reply.error, "cannot launch a runner: {}", std::strerror(reply.error));
+  if (reply.error != 0) return Status::error(reply.error, "{}", std::strerror(reply.error));
   return reply.pid;
+}
+
+Result<pid_t> Launcher::number_for_checkpointer(pid_t pid) {
+  const LauncherRequest head{LauncherRequest::kNumber, pid, 0, 0};
+  const Status status = send_packet(socket_.get(), std::as_bytes(std::span(&head, 1)), {}, {});
+  if (!status.ok()) return status;
+  return receive_pid();
 }
 
 void Launcher::kill(pid_t pid) {

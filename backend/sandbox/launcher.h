@@ -45,9 +45,8 @@ struct LauncherConfig {
   std::vector<std::string> environment{};  // of runners: where libraries are
 
   bool runners_write() const { return gpu || runners_record; }
-  // Runners see no files, processes and ioctls but those that they need. With NVIDIA's driver that has not been shown
-  // to work, so it is done only where it is asked for.
-  bool closes_host() const { return mode == SandboxMode::kRequired || (mode == SandboxMode::kAuto && !gpu); }
+  // Runners see no files, processes and ioctls but those that they need.
+  bool closes_host() const { return mode != SandboxMode::kOff; }
 };
 
 // Which of the program's tasks; all but the first are done in a moment, or wait for orders.
@@ -75,6 +74,8 @@ class Launcher {
   Result<pid_t> launch(const Launch& what, int given, int number);
   // One that it has launched: this process may not, because it is another user's.
   void kill(pid_t pid);
+  // By which number the checkpointer knows one that it has launched. ESRCH: it has ended.
+  Result<pid_t> number_for_checkpointer(pid_t pid);
 
   const Measures& measures() const { return measures_; }
   // Readable once it has ended.
@@ -82,6 +83,7 @@ class Launcher {
 
  private:
   Launcher(UniqueFd socket, pid_t pid) : socket_(std::move(socket)), pid_(pid) {}
+  Result<pid_t> receive_pid();
 
   UniqueFd socket_;
   pid_t pid_;

@@ -13,8 +13,8 @@ namespace bandsaw {
 inline constexpr size_t kLauncherRequestMax = 128 << 10, kLauncherReplyMax = 8 << 10;
 
 struct LauncherRequest {
-  enum Kind : uint32_t { kLaunch = 1, kKill = 2 } kind;
-  int32_t pid;      // kKill
+  enum Kind : uint32_t { kLaunch = 1, kKill = 2, kNumber = 3 } kind;
+  int32_t pid;      // kKill, kNumber
   uint32_t task;    // kLaunch: RunnerTask; a descriptor comes with it, and these texts: argument, GPU, MPS folder, and
   uint32_t number;  // NAME=value of the environment; the number that the descriptor gets
 };
@@ -22,7 +22,7 @@ struct LauncherRequest {
 // The first says whether it works (texts: Measures::has and lacks, or the error).
 struct LauncherReply {
   int32_t error;  // 0, or why not
-  int32_t pid;    // kLaunch
+  int32_t pid;    // kLaunch, kNumber
 };
 
 inline constexpr char kWantsMaps = 'm';  // before the first reply, alone: may its user namespace have users?

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string_view>
 
@@ -35,7 +37,6 @@ namespace fs = std::filesystem;
 
 constexpr int kSocket = 3, kFirstFree = 10;
 constexpr size_t kFixedTexts = 3;
-constexpr const char* kNotOnGpu = "on a GPU only with 'sandbox.mode' = \"required\"";
 
 class LauncherProcess {
  public:
@@ -67,9 +68,11 @@ class LauncherProcess {
   RootPlan plan_root() const;
   void make_root(bool early);
   void leave_host();
+  Status share_numbers();
   void check_numbers();
   bool serve();
   void kill(pid_t pid);
+  LauncherReply number(pid_t pid) const;
   LauncherReply launch(const LauncherRequest& request, std::vector<std::string> texts, int given);
   pid_t fork_child(bool own_numbers, bool for_session, int* pidfd) const;
   ChildPlan child_plan(bool own_numbers) const;
@@ -80,6 +83,7 @@ class LauncherProcess {
   UniqueFd program_;
   Measures measures_;
   bool root_ = false, own_numbers_ = false, in_user_namespace_ = false;
+  bool shares_numbers_ = false;  // its children are in one PID namespace, and it in another
   std::map<pid_t, UniqueFd> children_;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kLauncherRequestMax);
 };
@@ -158,7 +162,6 @@ void LauncherProcess::make_namespaces(bool early) {
       measures_.miss(name, std::strerror(errno));
     }
   }
-  if (!config_.closes_host()) return measures_.miss("root", kNotOnGpu);
   if (::unshare(CLONE_NEWNS) < 0) return measures_.miss("root", std::strerror(errno));
   make_root(early);
 }
@@ -181,7 +184,7 @@ bool may_mount_proc_in_user_namespace() {
   if (pid == 0) {
     if (::unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID) < 0) ::_exit(1);
     const pid_t first = ::fork();
-    if (first == 0) ::_exit(mount_proc(true).ok() ? 0 : 1);
+    if (first == 0) ::_exit(mount_proc(true, false).ok() ? 0 : 1);
     int status = 1;
     if (first > 0) ::waitpid(first, &status, 0);
     ::_exit(status == 0 ? 0 : 1);
@@ -216,6 +219,27 @@ void LauncherProcess::leave_host() {
     log::error("the launcher's mounts: {}", std::strerror(errno));
 }
 
+// The first process of a PID namespace, which ends when this one does: takes in those whose parents have ended.
+[[noreturn]] void be_first() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_NAME, "bandsaw-first");
+  ::signal(SIGCHLD, SIG_IGN);
+  ::close_range(0, ~0u, 0);
+  (void)drop_capabilities();
+  for (;;) ::pause();
+}
+
+// By their numbers NVIDIA's driver library tells processes that share an event from each other. So runners of a
+// software device have each a PID namespace of their own, and those of a GPU one for all of the virtual GPU.
+Status LauncherProcess::share_numbers() {
+  if (!config_.gpu || !root_ || ::unshare(CLONE_NEWPID) < 0) return {};
+  const pid_t first = ::fork();
+  if (first == 0) be_first();
+  if (first < 0) return Status::system("cannot begin a PID namespace");
+  shares_numbers_ = true;
+  return {};
+}
+
 // Whether children can have numbers of their own: one tries, as far as the program.
 void LauncherProcess::check_numbers() {
   if (!root_) return measures_.miss("pid", "it needs a root");
@@ -247,19 +271,16 @@ Status LauncherProcess::isolate() {
     empty_bounding_set();
   } else {
     const bool early = !has_capability(CAP_SYS_ADMIN);
-    if (early && !config_.closes_host()) {
-      for (const char* name : {"net", "ipc", "root"}) measures_.miss(name, "without CAP_SYS_ADMIN");
-    } else if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) {
+    if (!early || enter_user_namespace(::geteuid() == 0 && config_.session_uid != 0)) {
       make_namespaces(early);
     } else {
       for (const char* name : {"net", "ipc", "root"}) measures_.miss(name, "without CAP_SYS_ADMIN it needs that");
     }
     leave_host();
+    if (Status status = share_numbers(); !status.ok()) return status;
     empty_bounding_set();  // the children's too; what it has itself it keeps
     check_numbers();
-    if (!config_.closes_host()) {
-      measures_.miss("landlock", kNotOnGpu);
-    } else if (has_landlock()) {
+    if (has_landlock()) {
       measures_.add("landlock");
     } else {
       measures_.miss("landlock", "not in this kernel");
@@ -283,7 +304,7 @@ ChildPlan LauncherProcess::child_plan(bool own_numbers) const {
 pid_t LauncherProcess::fork_child(bool own_numbers, bool for_session, int* pidfd) const {
   unsigned long flags = for_session ? CLONE_PARENT | CLONE_PIDFD : 0;
   if (root_) flags |= CLONE_NEWNS;
-  if (own_numbers) flags |= CLONE_NEWPID;
+  if (own_numbers && !shares_numbers_) flags |= CLONE_NEWPID;
   return static_cast<pid_t>(::syscall(SYS_clone, flags | SIGCHLD, nullptr, pidfd, nullptr, nullptr));
 }
 
@@ -296,6 +317,19 @@ void LauncherProcess::forget_ended() {
 void LauncherProcess::kill(pid_t pid) {
   const auto found = children_.find(pid);
   if (found != children_.end()) ::syscall(SYS_pidfd_send_signal, found->second.get(), SIGKILL, nullptr, 0);
+}
+
+// As the children see it.
+LauncherReply LauncherProcess::number(pid_t pid) const {
+  if (!children_.contains(pid)) return {ESRCH, 0};
+  if (!shares_numbers_) return {0, pid};
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    const size_t last = line.find_last_of(" \t");
+    return {0, static_cast<int32_t>(std::strtol(line.c_str() + last, nullptr, 10))};
+  }
+  return {ESRCH, 0};
 }
 
 LauncherReply LauncherProcess::launch(const LauncherRequest& request, std::vector<std::string> texts, int given) {
@@ -314,9 +348,9 @@ LauncherReply LauncherProcess::launch(const LauncherRequest& request, std::vecto
     case RunnerTask::kSensors:
       plan.arguments.insert(plan.arguments.end(), {"--sensors", texts[0]});
       break;
-    case RunnerTask::kCheckpointer:  // names runners by the numbers that the session knows
+    case RunnerTask::kCheckpointer:  // is to see the runners
       plan.arguments.emplace_back("--checkpointer");
-      plan.own_numbers = false;
+      plan.own_numbers = plan.own_numbers && shares_numbers_;
       break;
     default:
       return {EINVAL, 0};
@@ -342,6 +376,10 @@ bool LauncherProcess::serve() {
   if (request.kind == LauncherRequest::kKill) {
     kill(request.pid);
     return true;
+  }
+  if (request.kind == LauncherRequest::kNumber) {
+    const LauncherReply reply = number(request.pid);
+    return send_packet(kSocket, std::as_bytes(std::span(&reply, 1)), {}, {}).ok();
   }
   auto texts =
       texts_of({reinterpret_cast<const char*>(buffer_.data()) + sizeof request, length.value() - sizeof request});

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -59,6 +60,24 @@ Result<Piece> clone(const RootEntry& entry) {
     return Status::system("cannot close {}", entry.path);
   }
   return piece;
+}
+
+bool is_within(const fs::path& path, const std::vector<RootEntry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [&](const RootEntry& entry) {
+    const fs::path folder(entry.path);
+    return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+  });
+}
+
+// A folder by its name, and what that is a link to. What lies in a folder that is there needs no place of its own; and
+// nothing can be mounted on a link.
+void add_folder(const fs::path& path, std::vector<RootEntry>* entries) {
+  std::error_code error;
+  const fs::path name = path.lexically_normal(), whole = fs::canonical(name, error);
+  if (error) return;
+  for (const fs::path& each : {whole, name}) {
+    if (!is_within(each, *entries)) entries->push_back({each});
+  }
 }
 
 // Of a path below this process's folder, which is the root to be.
@@ -188,12 +207,12 @@ std::vector<RootEntry> program_entries(const std::string& program, const std::ve
   }
   for (const std::string& variable : environment) {
     if (variable.starts_with(kDriver) && variable.size() > kDriver.size() && variable[kDriver.size()] == '/') {
-      entries.push_back({fs::path(variable.substr(kDriver.size())).parent_path()});
+      add_folder(fs::path(variable.substr(kDriver.size())).parent_path(), &entries);
     }
     if (!variable.starts_with(kPath)) continue;
     for (size_t from = kPath.size(); from < variable.size();) {
       const size_t to = std::min(variable.find(':', from), variable.size());
-      if (variable[from] == '/' && to - from > 1) entries.push_back({variable.substr(from, to - from)});
+      if (variable[from] == '/' && to - from > 1) add_folder(variable.substr(from, to - from), &entries);
       from = to + 1;
     }
   }
@@ -209,9 +228,10 @@ std::vector<RootEntry> common_devices() {
   return entries;
 }
 
-Status mount_proc(bool all) {
-  if (::mount("proc", "/proc", "proc", kQuiet, all ? "hidepid=invisible" : "hidepid=invisible,subset=pid") == 0)
-    return {};
+Status mount_proc(bool all, bool sees_others) {
+  const std::string options =
+      std::string(sees_others ? "hidepid=off" : "hidepid=invisible") + (all ? "" : ",subset=pid");
+  if (::mount("proc", "/proc", "proc", kQuiet, options.c_str()) == 0) return {};
   return Status::system("cannot mount /proc");
 }
 

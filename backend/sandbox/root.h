@@ -38,8 +38,9 @@ std::vector<RootEntry> program_entries(const std::string& program, const std::ve
 std::vector<RootEntry> common_devices();
 
 // Mounts the process numbers of this process's namespace on /proc; if that is forbidden, nothing: /proc is then empty.
-// `all`: beside processes what the kernel says of the machine.
-Status mount_proc(bool all);
+// `all`: beside processes what the kernel says of the machine. `sees_others`: also processes that this one could not
+// trace.
+Status mount_proc(bool all, bool sees_others);
 // `from` on `to`, both of which must be there.
 Status bind(const std::string& from, const std::string& to);
 // A small file system in memory. `bytes` is its bound.

@@ -17,6 +17,7 @@ namespace {
 
 constexpr timeval kSilentMost{30, 0};
 constexpr timeval kAtOnce{0, 0};
+constexpr pid_t kNobody = -1;  // the driver says that there is no such process
 
 }  // namespace
 
@@ -76,8 +77,9 @@ void CheckpointerProcess::stop() {
 
 void CheckpointerProcess::carry_out(pid_t runner, bool off, Done done) {
   start();
-  waiting_.push_back({runner, off, std::move(done)});
-  const CheckpointOrder order{runner, off ? 1u : 0u};
+  const auto number = launcher_->number_for_checkpointer(runner);
+  const CheckpointOrder order{number.ok() ? number.value() : kNobody, off ? 1u : 0u};
+  waiting_.push_back({order.pid, off, std::move(done)});
   const Status sent = pid_ != 0 ? send_packet(socket_.get(), std::as_bytes(std::span(&order, 1)), {}, {})
                                 : Status::error(EPIPE, "there is none");
   if (!sent.ok()) return stop();
@@ -96,7 +98,7 @@ void CheckpointerProcess::receive(bool late) {
     return stop();
   }
   const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
-    return one.runner == answer.pid && one.off == (answer.off != 0);
+    return one.number == answer.pid && one.off == (answer.off != 0);
   });
   if (found == waiting_.end()) return;
   const Done done = std::move(found->done);

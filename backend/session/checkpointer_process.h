@@ -30,7 +30,7 @@ class CheckpointerProcess final : public Checkpointer {
 
  private:
   struct Waiting {
-    pid_t runner = 0;
+    pid_t number = 0;  // of the runner, as the checkpointer knows it
     bool off = false;
     Done done;
   };

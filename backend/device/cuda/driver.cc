@@ -45,8 +45,10 @@ Result<std::shared_ptr<const Driver>> Driver::load() {
   if (missing)
     return Status::error(ELIBBAD, "the CUDA driver has no {}; version 13.0 (580) or newer is needed", missing);
   if (const CUresult result = driver->cuInit(0); result != CUDA_SUCCESS) {
-    return Status::error(ENODEV, "cuInit: {}; is a GPU there, and may this user open /dev/nvidia*?",
-                         driver->describe(result));
+    return Status::error(
+        ENODEV,
+        "cuInit: {}; is a GPU there, may this user open /dev/nvidia*, and does it start with 'sandbox.mode' = \"off\"?",
+        driver->describe(result));
   }
   return std::shared_ptr<const Driver>(std::move(driver));
 }

@@ -54,9 +54,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spec.memory = 1 << 30;
   spec.index = registry.free_index();
   for (const VgpuSpec& other : registry.all()) check(other.index != spec.index || other.name == spec.name);
-  check(registry.put(spec).ok() && registry.find(spec.name));
+  check(registry.put(spec).ok() && registry.find(spec.name).has_value());
   auto again = Registry::open(folder());
   check(again.ok() && again.value().names() == registry.names());
-  for (const std::string& name : names) check(again.value().find(name) != nullptr);
+  for (const std::string& name : names) check(again.value().find(name).has_value());
   return 0;
 }

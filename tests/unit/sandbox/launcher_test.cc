@@ -35,15 +35,14 @@ class LauncherTest : public ::testing::Test {
 
   bool start(bool gpu) {
     const bool root = ::geteuid() == 0;
-    // A GPU's runners have all of it only where it is required.
-    auto started = Launcher::start({.mode = gpu && root ? SandboxMode::kRequired : SandboxMode::kAuto,
-                                    .session_uid = root ? kSession : 0,
+    auto started = Launcher::start({.session_uid = root ? kSession : 0,
                                     .runner_uid = root ? kRunner : 0,
                                     .program = PROBE,
                                     .state = folder_ / "state",
                                     .staging = folder_ / "staging",
                                     .mps = folder_ / "mps.d",
-                                    .gpu = gpu});
+                                    .gpu = gpu,
+                                    .environment = environment_});
     lacks_ = started.status().message();
     if (started.status().code() == ENOTSUP) return false;  // this host lacks some of it
     EXPECT_TRUE(started.ok()) << started.status().message();
@@ -80,7 +79,8 @@ class LauncherTest : public ::testing::Test {
   }
 
   fs::path folder_;
-  std::string lacks_;  // why start() returned false
+  std::vector<std::string> environment_;  // of runners
+  std::string lacks_;                     // why start() returned false
   std::unique_ptr<Launcher> launcher_;
   int status_ = -1;
   pid_t number_ = 0;
@@ -88,9 +88,10 @@ class LauncherTest : public ::testing::Test {
 
 using Words = std::vector<std::string>;
 
-TEST_F(LauncherTest, OnAGpuNoFilesAreHiddenUnlessThatIsRequired) {
+TEST_F(LauncherTest, OffHidesNoFiles) {
   if (::geteuid() != 0) GTEST_SKIP() << "as root";
-  auto started = Launcher::start({.session_uid = kSession,
+  auto started = Launcher::start({.mode = SandboxMode::kOff,
+                                  .session_uid = kSession,
                                   .runner_uid = kRunner,
                                   .program = PROBE,
                                   .state = folder_ / "state",
@@ -114,6 +115,35 @@ TEST_F(LauncherTest, ARunnerHasItsRootAndItsUser) {
   const std::string user = std::to_string(::geteuid() == 0 ? kRunner : ::geteuid());
   EXPECT_EQ(words, (Words{"1", user, "0", "yes", "yes", "no", "no", "no", "no", "no"}));
   EXPECT_EQ(status_, 0);
+}
+
+// As where a driver's folder has both, and links between them.
+TEST_F(LauncherTest, FoldersOfLibrariesMayBeLinksAndLieInEachOther) {
+  const fs::path libraries = folder_ / "libraries", elsewhere = folder_ / "elsewhere";
+  for (const fs::path& folder : {libraries / "lib64", elsewhere}) {
+    fs::create_directories(folder);
+    std::ofstream(folder / "here") << 1;
+  }
+  fs::create_directory_symlink("lib64", libraries / "lib");
+  fs::create_directory_symlink(elsewhere, libraries / "far");
+  const std::string path = libraries.string();
+  environment_ = {"LD_LIBRARY_PATH=" + path + ":" + path + "/lib64:" + path + "/lib:" + path + "/far:" + path +
+                  "/none"};
+  if (!start(false)) {
+    EXPECT_EQ(lacks_.find("in a root"), lacks_.npos) << lacks_;
+    GTEST_SKIP() << lacks_;
+  }
+  const auto words = report(path + "/lib64/here " + path + "/lib/here " + path + "/far/here " + path + "/none");
+  ASSERT_EQ(words.size(), 6u);
+  EXPECT_EQ(Words(words.begin() + 2, words.end()), (Words{"yes", "yes", "yes", "no"}));
+}
+
+// NVIDIA's driver library names its threads so.
+TEST_F(LauncherTest, ARunnerMayNameItsThreads) {
+  if (!start(true)) GTEST_SKIP() << lacks_;
+  const auto words = report("rewrite:/proc/self/comm");
+  ASSERT_EQ(words.size(), 3u);
+  EXPECT_EQ(words.back(), "yes");
 }
 
 // Whoever owns it: what a software device's runners compile, their session writes.
@@ -159,11 +189,37 @@ TEST_F(LauncherTest, AClientOfMpsSeesItsDaemonAlone) {
   }
 }
 
-TEST_F(LauncherTest, TheCheckpointerKnowsProcessesByTheirNumbersHere) {
+// NVIDIA's driver library tells them apart by these numbers, and the checkpointer names them so.
+TEST_F(LauncherTest, RunnersOfAGpuHaveDifferentNumbersThatTheCheckpointerKnows) {
   if (!start(true)) GTEST_SKIP() << lacks_;
-  const auto words = report("", "", RunnerTask::kCheckpointer);
-  ASSERT_FALSE(words.empty());
-  EXPECT_EQ(words.front(), std::to_string(number_));
+  pid_t pids[2] = {-1, -1};
+  std::string numbers[2];
+  for (const int n : {0, 1}) {
+    const auto words = report("wait", RunnerTask::kServe, "", &pids[n]);
+    ASSERT_EQ(words.size(), 3u);
+    numbers[n] = words.front();
+    const auto known = launcher_->number_for_checkpointer(pids[n]);
+    ASSERT_TRUE(known.ok()) << known.status().message();
+    EXPECT_EQ(std::to_string(known.value()), words.front());
+  }
+  EXPECT_NE(numbers[0], numbers[1]);
+  const auto words = report("/proc/" + numbers[0] + "/comm", "", RunnerTask::kCheckpointer);
+  ASSERT_EQ(words.size(), 3u);
+  EXPECT_EQ(words.back(), "yes");
+  for (const pid_t pid : pids) {
+    launcher_->kill(pid);
+    ::waitpid(pid, nullptr, 0);
+    EXPECT_EQ(launcher_->number_for_checkpointer(pid).status().code(), ESRCH);
+  }
+}
+
+TEST_F(LauncherTest, RunnersOfAGpuEndWithTheLauncher) {
+  if (!start(true)) GTEST_SKIP() << lacks_;
+  pid_t pid = -1;
+  report("wait", RunnerTask::kServe, "", &pid);
+  launcher_ = nullptr;
+  EXPECT_EQ(::waitpid(pid, &status_, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status_) && WTERMSIG(status_) == SIGKILL) << status_;
 }
 
 TEST_F(LauncherTest, ItKillsWhatItHasLaunchedAndNothingElse) {

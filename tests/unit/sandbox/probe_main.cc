@@ -1,7 +1,7 @@
 // A runner's stand-in for launcher_test.cc. Writes on descriptor 3 its process number, its user and, for each path in
 // BANDSAW_PROBE (blanks between), whether it is there ("yes"), out of sight ("no") or closed ("closed"); for the word
-// "capabilities", how many it has or could get; for "make:PATH", whether it can make that file. Waits if there is
-// "wait".
+// "capabilities", how many it has or could get; for "make:PATH", whether it can make that file, and for
+// "rewrite:PATH", whether it can open one to write it anew. Waits if there is "wait".
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -28,9 +28,11 @@ int main() {
       report += " " + std::to_string(capabilities());
       continue;
     }
-    const bool makes = word.starts_with("make:");
-    const int file = makes ? ::open(word.c_str() + 5, O_WRONLY | O_CREAT | O_EXCL, 0600)
-                           : ::open(word.c_str(), O_RDONLY | O_NONBLOCK);
+    const bool makes = word.starts_with("make:"), rewrites = word.starts_with("rewrite:");
+    const int flags = makes      ? O_WRONLY | O_CREAT | O_EXCL
+                      : rewrites ? O_WRONLY | O_CREAT | O_TRUNC
+                                 : O_RDONLY | O_NONBLOCK;
+    const int file = ::open(word.c_str() + (makes || rewrites ? word.find(':') + 1 : 0), flags, 0600);
     report += file >= 0 ? " yes" : errno == ENOENT ? " no" : " closed";
   }
   if (::write(3, report.data(), report.size()) < 0) return 1;
