@@ -141,32 +141,60 @@ void GuardedFunction::emit(const Statement& statement, Statements* to) {
   if (const auto* i = statement.as<Instruction>()) add(mask_text(*i), to);
 }
 
-size_t GuardedFunction::stretch(const Block& from, size_t begin, const Scope& scope, Statements* to) {
-  Needs needs;
-  std::set<std::string, std::less<>> written;
-  size_t end = begin;
+// Whether an address can be looked at in front of a stretch of which `addresses` has seen the part before it.
+bool GuardedFunction::place(const StretchAddresses& addresses, Need* need, std::set<size_t>* early) const {
+  if (addresses.is_untouched(need->name)) return true;
+  if (need->bit != 0) return false;
+  const StretchOrigin* origin = addresses.origin(need->name);
+  if (origin && need->space == Space::kNone && need->wide && !need->variable &&
+      origin->added.alignment >= need->alignment) {
+    const auto slack = static_cast<int64_t>(area_.slack);
+    const int64_t low = need->low + origin->added.low, high = need->high + origin->added.high;
+    if (low >= -slack && high <= slack) {
+      need->name = origin->root;
+      need->low = low;
+      need->high = high;
+      return true;
+    }
+  }
+  const std::set<size_t>* makers = addresses.makers(need->name);
+  if (makers) early->insert(makers->begin(), makers->end());
+  return makers != nullptr;
+}
+
+GuardedFunction::Stretch GuardedFunction::plan_stretch(const Block& from, size_t begin, const Scope& scope) {
+  Stretch made{.end = begin};
+  StretchAddresses addresses(roots_, scope);
   for (size_t i = begin; i < from.statements.size() && i - begin < kLongestStretch; ++i) {
     if (from.statements[i].as<Location>()) continue;
     const auto* instruction = from.statements[i].as<Instruction>();
     if (!instruction || !is_alone(*instruction)) break;
-    const Needs more = needs_of(*instruction, scope);
-    if (std::any_of(more.begin(), more.end(), [&](const Need& need) { return written.contains(need.name); })) break;
-    for (const Need& need : more) merge(need, &needs);
-    if (!more.empty()) end = i + 1;
-    add_written(*instruction, &written);
+    Needs more = needs_of(*instruction, scope);
+    std::set<size_t> early;
+    if (!std::all_of(more.begin(), more.end(), [&](Need& need) { return place(addresses, &need, &early); })) break;
+    for (const Need& need : more) merge(need, &made.needs);
+    made.early.merge(early);
+    if (!more.empty()) made.end = i + 1;
+    addresses.pass(i, *instruction);
   }
+  return made;
+}
+
+size_t GuardedFunction::stretch(const Block& from, size_t begin, const Scope& scope, Statements* to) {
+  const Stretch plan = plan_stretch(from, begin, scope);
+  for (const size_t i : plan.early) emit(from.statements[i], to);
   const std::string label = next_label();
-  add(check_text(needs, "@%$p bra $slow" + label + ";\n"), to);
+  add(check_text(plan.needs, "@%$p bra $slow" + label + ";\n"), to);
   Statements& slow = *slow_.back();
   add("$slow" + label + ":", &slow);
-  for (size_t i = begin; i < end; ++i) {
-    if (from.statements[i].as<Location>()) continue;
+  for (size_t i = begin; i < plan.end; ++i) {
+    if (from.statements[i].as<Location>() || plan.early.contains(i)) continue;
     emit(from.statements[i], to);
     slowly(from.statements[i], scope, &slow);
   }
   add("$go_on" + label + ":", to);
   add("bra $go_on" + label + ";", &slow);
-  return end;
+  return plan.end;
 }
 
 // Of a copy of a stretch. Results are zero before, where that is possible: a register that is written on a condition

@@ -16,6 +16,7 @@
 #include "vgpu-sched/ptx/guard.h"
 #include "vgpu-sched/ptx/guard_access.h"
 #include "vgpu-sched/ptx/guard_roots.h"
+#include "vgpu-sched/ptx/guard_stretch.h"
 #include "vgpu-sched/ptx/scope.h"
 
 namespace bandsaw::ptx {
@@ -53,6 +54,15 @@ class GuardedFunction {
   using Statements = std::vector<Statement>;
 
   Block block(const Block& from, const Scope& scope, bool outermost);
+  // What a stretch is: where it ends, what is looked at in front of it, and which of its statements are executed
+  // before.
+  struct Stretch {
+    size_t end = 0;
+    Needs needs{};
+    std::set<size_t> early{};
+  };
+  Stretch plan_stretch(const Block& from, size_t begin, const Scope& scope);
+  bool place(const StretchAddresses& addresses, Need* need, std::set<size_t>* early) const;
   size_t stretch(const Block& from, size_t begin, const Scope& scope, Statements* to);
   void together(const Statement& from, const Scope& scope, Statements* to);
   bool special(const Statement& from, const Scope& scope, Statements* to);

@@ -11,11 +11,6 @@ namespace {
 
 constexpr size_t kStepsMost = 1 << 18;  // larger functions are checked access by access
 
-bool is_plain(const Instruction& i, std::string_view opcode, std::initializer_list<std::string_view> types) {
-  return i.opcode == opcode && i.modifiers.size() == 1 &&
-         std::find(types.begin(), types.end(), i.modifiers[0]) != types.end();
-}
-
 uint64_t trailing(uint64_t value) { return value == 0 ? uint64_t{1} << 32 : value & (~value + 1); }
 
 void add_declared(const Block& block, std::set<std::string_view>* names, std::vector<std::string_view>* ranges) {
@@ -184,6 +179,12 @@ std::optional<AddressOrigin> GuardRoots::origin(const Instruction& instruction, 
     return derived(made, found->second, 0);
   }
   return std::nullopt;
+}
+
+std::optional<GuardRoots::Bounds> GuardRoots::bounds(const Instruction& instruction, size_t operand) const {
+  const auto found = steps_.find(&instruction);
+  if (!known_ || found == steps_.end()) return std::nullopt;
+  return bounds(found->second, operand, 0);
 }
 
 // What `use` reads as `name` goes on to be what a check may look at instead.

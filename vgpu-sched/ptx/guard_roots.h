@@ -36,14 +36,18 @@ class GuardRoots {
   // All outlive it.
   GuardRoots(const Function& function, const Scope& scope, uint64_t slack);
 
-  // Of the nth operand in brackets, which is a register of 64 bits. Nothing: it is its own root.
-  std::optional<AddressOrigin> origin(const Instruction& instruction, size_t nth) const;
-
- private:
+  // From low to high, a multiple of the alignment.
   struct Bounds {
     int64_t low = 0, high = 0;
     uint64_t alignment = 1;
   };
+
+  // Of the nth operand in brackets, which is a register of 64 bits. Nothing: it is its own root.
+  std::optional<AddressOrigin> origin(const Instruction& instruction, size_t nth) const;
+  // Of an operand of 64 bits, whenever the instruction is executed. Nothing: it may be more than the slack.
+  std::optional<Bounds> bounds(const Instruction& instruction, size_t operand) const;
+
+ private:
   static constexpr uint32_t kMany = UINT32_MAX, kNone = UINT32_MAX - 1;
   static constexpr int kDeepest = 64;
 

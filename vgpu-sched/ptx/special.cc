@@ -70,6 +70,11 @@ Kind kind_of(const Instruction& i) {
   return found == kinds().end() ? Kind::kUnknown : found->second;
 }
 
+bool is_plain(const Instruction& i, std::string_view opcode, std::initializer_list<std::string_view> types) {
+  return i.opcode == opcode && i.modifiers.size() == 1 &&
+         std::find(types.begin(), types.end(), i.modifiers[0]) != types.end();
+}
+
 bool has_result(const Instruction& i, Kind kind) {
   if (i.operands.empty()) return false;
   const Operand& first = i.operands[0];

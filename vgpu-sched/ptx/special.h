@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 #include "vgpu-sched/ptx/tree.h"
@@ -36,6 +37,9 @@ enum class Kind : uint8_t {
   kUnknown,
 };
 Kind kind_of(const Instruction& instruction);
+
+// By this name, with one of these types and no other modifier: add.s64.
+bool is_plain(const Instruction& instruction, std::string_view opcode, std::initializer_list<std::string_view> types);
 
 // The instruction's first operand is written by it.
 bool has_result(const Instruction& instruction, Kind kind);

@@ -82,6 +82,56 @@ TEST_P(Guarded, DoesWhatItDidBefore) {
   EXPECT_EQ(report_->error, 0u);
 }
 
+// Pointers that walk, and addresses that are made between loads.
+const char* const kWalk = R"(.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 n) {
+  .reg .b64 %rd<9>; .reg .b32 %r<12>; .reg .pred %p<2>;
+  .shared .align 4 .b8 part[256];
+  ld.param.u64 %rd1, [out];
+  ld.param.u32 %r1, [n];
+  mov.u32 %r2, %tid.x;
+  mul.wide.u32 %rd2, %r2, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  mul.wide.s32 %rd4, %r1, 4;
+  mov.u32 %r3, 0;
+again:
+  ld.global.u32 %r4, [%rd3];
+  mov.u32 %r5, part;
+  shl.b32 %r6, %r2, 2;
+  add.u32 %r7, %r5, %r6;
+  st.shared.u32 [%r7], %r4;
+  add.s64 %rd5, %rd3, %rd4;
+  add.u32 %r4, %r4, %r3;
+  st.global.u32 [%rd5], %r4;
+  add.s64 %rd3, %rd5, %rd4;
+  ld.shared.u32 %r8, [%r7];
+  add.u32 %r8, %r8, 3;
+  st.global.u32 [%rd3], %r8;
+  add.u32 %r3, %r3, 1;
+  setp.lt.u32 %p1, %r3, 20;
+  @%p1 bra again;
+  ret;
+}
+)";
+
+TEST_P(Guarded, WalksAsBefore) {
+  Kernels original(kWalk), made(guarded(kWalk));
+  ASSERT_TRUE(original.ok() && made.ok()) << made.log();
+  Shape shape;
+  shape.block[0] = 64;
+  uint32_t before[kWords];
+  for (Kernels* kernels : {&original, &made}) {
+    for (uint32_t i = 0; i < kWords; ++i) out_[i] = i < 64 ? i * 2654435761u : 0;
+    EXPECT_EQ(kernels->launch("k", shape, out_, 80u).fault, 0u);
+    if (kernels == &original) std::memcpy(before, out_, sizeof before);
+  }
+  EXPECT_EQ(std::memcmp(before, out_, sizeof before), 0);
+  EXPECT_NE(out_[40 * 80 + 63], 0u);
+  EXPECT_EQ(report_->error, 0u);
+}
+
 const char* const kWild = R"(.version 9.0
 .target sm_90
 .address_size 64

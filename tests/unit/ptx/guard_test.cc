@@ -72,6 +72,43 @@ TEST(Guard, LooksOutsideOfALoopAtWhatTheLoopDoesNotChange) {
   EXPECT_TRUE(ptxas_takes(text, "sm_90")) << text;
 }
 
+// What a loop adds to its pointers is less than the slack, so they are looked at once in each round.
+TEST(Guard, LooksOnceInEachRoundAtAPointerThatWalks) {
+  const std::string text = guarded(guard_kernel(
+      "ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n]; mul.wide.s32 %rd3, %r1, 4;\nagain: ld.global.u32 %r2, [%rd1];"
+      "add.s64 %rd4, %rd1, %rd3; ld.global.u32 %r3, [%rd4]; add.s64 %rd5, %rd4, %rd3; st.global.u32 [%rd5], %r3;"
+      "add.s64 %rd1, %rd5, 16; add.u32 %r1, %r1, -1; setp.ne.u32 %p1, %r1, 0; @%p1 bra again; ret;"));
+  EXPECT_EQ(branches(text), 1u) << text;
+  EXPECT_TRUE(looks_at(text, "%rd1"));
+  EXPECT_FALSE(looks_at(text, "%rd4") || looks_at(text, "%rd5"));
+  EXPECT_TRUE(ptxas_takes(text, "sm_90")) << text;
+}
+
+// An address that a stretch makes of what is known in front of it is made there, so that no load waits for another.
+TEST(Guard, MakesAddressesInFrontOfAStretch) {
+  const auto two = [](const std::string& between) {
+    return guarded(".shared .u32 s[64];\n" + guard_kernel("ld.param.u64 %rd1, [p]; ld.global.u32 %r2, [%rd1]; " +
+                                                          between + " st.shared.u32 [%r4], %r2; ret;"));
+  };
+  const std::string early = two("mov.u32 %r3, s; mov.u32 %r5, %tid.x; mad.lo.u32 %r4, %r5, 4, %r3;");
+  EXPECT_EQ(branches(early), 1u) << early;
+  EXPECT_LT(early.find("mad.lo"), early.find("bra bandsaw_slow"));
+  EXPECT_LT(early.find("bra bandsaw_slow"), early.find("ld.global.u32 %r2"));
+  EXPECT_TRUE(ptxas_takes(early, "sm_90")) << early;
+  for (const char* late : {
+           "shl.b32 %r4, %r2, 2;",                                              // of what was loaded
+           "add.u32 %r6, %r4, 1; mov.u32 %r4, %tid.x;",                         // what it was before is read
+           "mov.u32 %r4, 0; mov.u32 %r4, %r2;",                                 // it is written again
+           "mov.u32 %r4, %clock;",                                              // not the same earlier
+           "setp.eq.u32 %p1, %r1, 0; @%p1 mov.u32 %r4, 4;",                     // on a condition
+           "add.u32 %r4, %r4, 4;",                                              // of itself
+           "ld.shared.u32 %r4, [s];", "mov.u32 %r5, %r2; add.u32 %r4, %r5, 4;"  // of what is made late
+       }) {
+    const std::string text = two(late);
+    EXPECT_EQ(branches(text), 2u) << late << text;
+  }
+}
+
 TEST(Guard, BelievesNoRegisterThatMayNotHaveBeenWritten) {
   // %rd4 is made of %rd1 before that has its value.
   const std::string before = guarded(
