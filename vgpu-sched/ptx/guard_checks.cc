@@ -73,11 +73,13 @@ bool GuardedFunction::trace(const Instruction& i, size_t nth, Need* need) const 
     if (variable.space == Space::kGlobal && variable.bytes() >= need->bytes) need->variable = &variable;
     return false;
   }
+  // What it may be in all is looked at, and that would be far outside of the area.
+  const auto slack = static_cast<int64_t>(area_.slack);
+  if (need->low + origin->low < -slack || need->high + origin->high > slack) return false;
   need->name = origin->root;
   need->low += origin->low;
   need->high += origin->high;
-  const auto slack = static_cast<int64_t>(area_.slack);
-  if (!origin->once || !is_alone(*origin->made) || need->low < -slack || need->high > slack) return false;
+  if (!origin->once || !is_alone(*origin->made)) return false;
   const auto found = masked_.find(origin->made);
   if (found == masked_.end()) return false;
   for (const Need& known : found->second)

@@ -84,6 +84,17 @@ TEST(Guard, LooksOnceInEachRoundAtAPointerThatWalks) {
   EXPECT_TRUE(ptxas_takes(text, "sm_90")) << text;
 }
 
+// Four lines of up to 8 GiB each and the access itself are more than the slack, though each line is not.
+TEST(Guard, LooksAtAnAddressItselfWhereItsPointerMayBeFar) {
+  const std::string text = guarded(guard_kernel(
+      "ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n]; mul.wide.s32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;"
+      "add.s64 %rd4, %rd3, %rd2; add.s64 %rd5, %rd4, %rd2; add.s64 %rd6, %rd5, %rd2; ld.global.u32 %r2, [%rd3];"
+      "ld.global.u32 %r3, [%rd6]; ret;"));
+  EXPECT_EQ(branches(text), 1u) << text;
+  EXPECT_TRUE(looks_at(text, "%rd1") && looks_at(text, "%rd6")) << text;
+  EXPECT_EQ(text.find("add.s64 %bandsaw_a, %rd1"), text.npos) << "nothing is added before the look";
+}
+
 // An address that a stretch makes of what is known in front of it is made there, so that no load waits for another.
 TEST(Guard, MakesAddressesInFrontOfAStretch) {
   const auto two = [](const std::string& between) {
