@@ -154,6 +154,8 @@ Finding cgroup(const HostFacts& host) {
           "limits of each process only"};
 }
 
+constexpr const char* kSocketsLine = "/run/bandsaw/*/vfio*.sock rw,";
+
 // Modules that forbid QEMU to open a socket below /run/bandsaw.
 Finding confinement(const HostFacts& host) {
   if (const auto enforcing = host.read("/sys/fs/selinux/enforce"); enforcing && *enforcing == "1") {
@@ -165,12 +167,15 @@ Finding confinement(const HostFacts& host) {
   for (const char* file :
        {"/etc/apparmor.d/local/abstractions/libvirt-qemu", "/etc/apparmor.d/abstractions/libvirt-qemu"}) {
     const auto text = host.read(file);
-    if (text && text->find("/run/bandsaw/") != std::string::npos)
+    if (!text || text->find("/run/bandsaw/") == std::string::npos) continue;
+    if (text->find("/vfio.sock") == std::string::npos || text->find("/vfio-live.sock") != std::string::npos)
       return {Verdict::kGood, "AppArmor", "lets QEMU use /run/bandsaw", ""};
+    return {Verdict::kNote, "AppArmor", "lets QEMU use vfio.sock alone, not vfio-live.sock",
+            fmt::format("`attach --live` needs the line `{}` in {}", kSocketsLine, file)};
   }
   return {Verdict::kNote, "AppArmor", "is on",
-          "libvirt's QEMU needs the line `/run/bandsaw/*/vfio*.sock rw,` in "
-          "/etc/apparmor.d/local/abstractions/libvirt-qemu"};
+          fmt::format("libvirt's QEMU needs the line `{}` in /etc/apparmor.d/local/abstractions/libvirt-qemu",
+                      kSocketsLine)};
 }
 
 Finding hook(const HostFacts& host) {

@@ -110,6 +110,9 @@ TEST_F(HostChecks, WhoMayNotOpenSocketsIsTold) {
   EXPECT_NE(find("AppArmor").to_do.find("/run/bandsaw/*/vfio*.sock rw,"), std::string::npos);
   files_["/etc/apparmor.d/local/abstractions/libvirt-qemu"] = "  /run/bandsaw/*/vfio*.sock rw,";
   EXPECT_EQ(find("AppArmor").verdict, Verdict::kGood);
+  files_["/etc/apparmor.d/local/abstractions/libvirt-qemu"] = "  /run/bandsaw/*/vfio.sock rw,";  // an older release's
+  EXPECT_EQ(find("AppArmor").verdict, Verdict::kNote);
+  EXPECT_NE(find("AppArmor").to_do.find("vfio*.sock rw,"), std::string::npos);
   files_["/sys/fs/selinux/enforce"] = "1";
   EXPECT_EQ(find("SELinux").verdict, Verdict::kNote);
 }
