@@ -119,6 +119,11 @@ class PeerLinks::Visitor {
       answer.error = ENOENT;
       return send(answer);
     }
+    // Without one, as an event of NVIDIA's driver, it has its name in this virtual GPU's sandbox alone.
+    if (!thing->fd) {
+      answer.error = ENOTSUP;
+      return send(answer);
+    }
     answer.bytes = thing->bytes;
     answer.payload = thing->payload;
     if (wanted.lent) lent_.insert(wanted.key);

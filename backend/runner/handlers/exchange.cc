@@ -93,6 +93,7 @@ void Handlers::event_export(C call, R<Event> event, wire::EventExportAnswer answ
 void Handlers::event_import(C call, const vgpu_exchange_key& key, wire::EventImportAnswer answer) {
   const ExchangeKey wanted = from_wire(key);
   world_.exchange.fetch(wanted, false, [this, context = call.context, answer](int error, ExchangeClient::Thing thing) {
+    if (error == ENOTSUP) return answer(CUDA_ERROR_NOT_SUPPORTED);
     if (error != 0 || thing.bytes != 0) return answer(CUDA_ERROR_INVALID_VALUE);
     EventRef object;
     uint64_t handle = 0;

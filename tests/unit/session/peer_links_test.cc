@@ -29,11 +29,11 @@ struct Side {
               [this](const ExchangeKey& key) { revoked.push_back(key); }) {
     exchange.set_on_gone([this](const ExchangeKey& key) { links.revoke(key); });
   }
-  ExchangeKey publish(const GuestOwner& owner) {
+  ExchangeKey publish(const GuestOwner& owner, bool event = false) {
     Exchange::Thing thing;
     thing.owner = this;
-    thing.fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    thing.bytes = 4096;
+    if (!event) thing.fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    thing.bytes = event ? 0 : 4096;
     thing.guest = owner;
     return exchange.publish(std::move(thing)).value();
   }
@@ -93,6 +93,10 @@ TEST_F(PeerLinksTest, NobodyElseGetsIt) {
   ExchangeKey guessed = there->publish(kOwner);
   guessed[15] ^= 1;
   EXPECT_EQ(fetch(guessed), ENOENT);
+}
+
+TEST_F(PeerLinksTest, WhatHasNoDescriptorStaysInItsVirtualGpu) {
+  EXPECT_EQ(fetch(there->publish(kOwner, true), false), ENOTSUP);
 }
 
 TEST_F(PeerLinksTest, WhereNoSessionIsThereIsNothing) {
