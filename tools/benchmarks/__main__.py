@@ -19,6 +19,7 @@ BENCHMARKS = {
     "crypto": "AES-XTS by the guest's kernel on a virtual GPU, against the processor",
     "suspend": "how long a virtual GPU takes to leave its device, and to come back",
     "guard": "what guarding kernels costs, and a wild access beside a neighbour",
+    "hostile": "how much a program is held up by what another tenant tries",
     "sandbox": "what the sandbox of sessions and runners costs",
     "paper": "figures of the papers that Bandsaw builds on, remade",
     "model": "the models of co-running kernels against the GPU",
