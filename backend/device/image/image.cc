@@ -137,13 +137,18 @@ std::string no_ptx(const std::vector<ImageEntry>& entries) {
 // Portable before family-specific before architecture-specific.
 int rank(const ImageEntry& entry) { return entry.architecture_specific() ? 0 : entry.family_specific() ? 1 : 2; }
 
-bool better(const ImageEntry& a, const ImageEntry& b) { return a.sm != b.sm ? a.sm > b.sm : rank(a) > rank(b); }
-
 // PTX for sm_90a is for 90 alone, that for sm_100f for its family (100, 103), other PTX for all from its number on.
 bool runs_on(const ImageEntry& entry, uint32_t gpu) {
   if (gpu == 0 || entry.sm == gpu) return true;
   if (entry.sm > gpu || entry.architecture_specific()) return false;
   return !entry.family_specific() || entry.sm / 10 == gpu / 10;
+}
+
+// For a device that takes all, code for later GPUs comes last: it may use what the software device has not.
+bool better(const ImageEntry& a, const ImageEntry& b, uint32_t gpu) {
+  const bool a_late = gpu == 0 && !runs_on(a, kSoftwareDeviceSm), b_late = gpu == 0 && !runs_on(b, kSoftwareDeviceSm);
+  if (a_late != b_late) return b_late;
+  return a.sm != b.sm ? a.sm > b.sm : rank(a) > rank(b);
 }
 
 std::vector<const ImageEntry*> choose(const std::vector<ImageEntry>& entries, uint32_t gpu) {
@@ -153,8 +158,8 @@ std::vector<const ImageEntry*> choose(const std::vector<ImageEntry>& entries, ui
     if (entry.kind != ImageEntry::Kind::kPtx || !runs_on(entry, gpu)) continue;
     if (chosen.empty() || chosen.back()->fatbin != entry.fatbin) fatbin_begin = chosen.size();
     if (fatbin_begin < chosen.size()) {
-      if (better(*chosen.back(), entry)) continue;
-      if (better(entry, *chosen.back())) chosen.resize(fatbin_begin);
+      if (better(*chosen.back(), entry, gpu)) continue;
+      if (better(entry, *chosen.back(), gpu)) chosen.resize(fatbin_begin);
     }
     chosen.push_back(&entry);
   }

@@ -39,6 +39,8 @@ CUresult list_image(std::span<const std::byte> image, std::vector<ImageEntry>* e
 // At most kMaxUnpackedImage bytes. CUDA_ERROR_INVALID_IMAGE if packed badly.
 CUresult unpack(const ImageEntry& entry, std::string* bytes, std::string* log);
 
+constexpr uint32_t kSoftwareDeviceSm = 90;  // 10 times the compute capability that it says it has
+
 struct PtxChoice {
   uint32_t sm = 0;                 // the highest among the units
   std::vector<std::string> units;  // texts without trailing NUL; more than one are to be linked together
@@ -47,7 +49,8 @@ struct PtxChoice {
 // Takes from each fatbin its PTX of the highest sm; of several for that sm the portable ones before the
 // family-specific (f) before the architecture-specific (a). Several equal ones are compilation units of one program.
 // `gpu`: 90 for a GPU of compute capability 9.0, which takes no PTX for later ones nor for the features of others; 0:
-// takes all. CUDA_ERROR_NO_BINARY_FOR_GPU: there is machine code only, or PTX for other GPUs; `log` says what.
+// the software device, which takes that too where a fatbin has no other. CUDA_ERROR_NO_BINARY_FOR_GPU: there is machine
+// code only, or PTX for other GPUs; `log` says what.
 CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu = 0);
 
 // Of both, a unit that is libcudadevrt (what kernels that launch kernels or meet across the grid are linked with) is

@@ -194,7 +194,7 @@ CodeView view(const Code& code) {
 CUresult read_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
                     std::string* log) {
   image::PtxChoice choice;
-  // PTX for any GPU: libraries have it for the newest one only, beside machine code for others.
+  // PTX for later GPUs too: libraries have it for the newest one only, beside machine code for others.
   if (const CUresult result = image::find_ptx(bytes, &choice, log)) {
     log::error("code image: {}", *log);
     return result;

@@ -149,6 +149,14 @@ TEST(Image, TakesOnlyWhatTheGpuCanRun) {
   EXPECT_EQ(none.log, "this image holds PTX for sm_100, sm_120 only");
 }
 
+TEST(Image, TakesForTheSoftwareDeviceWhatItsNumberAllowsFirst) {
+  const std::string early = entry(1, 75, ptx(75)), late = entry(1, 121, ptx(121));
+  EXPECT_EQ(find(fatbin(late + early)).choice.sm, 75u);
+  EXPECT_EQ(find(fatbin(early + late)).choice.sm, 75u);
+  EXPECT_EQ(find(fatbin(late)).choice.sm, 121u);
+  EXPECT_EQ(find(fatbin(early + late) + fatbin(late)).choice.units.size(), 2u);
+}
+
 TEST(Image, ReturnsEveryUnitOfAProgram) {
   Found one = find(fatbin(entry(1, 75, ptx(75)) + entry(1, 90, ptx(90, "x")) + entry(1, 90, ptx(90, "y"))));
   EXPECT_EQ(one.choice.units.size(), 2u);

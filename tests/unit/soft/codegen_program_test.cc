@@ -69,14 +69,21 @@ TEST(CodegenProgram, KernelsAreCompiledByThemselves) {
 }
 .visible .entry nowhere() {
   bra nowhere_at_all;
+}
+.visible .entry later() {
+  .reg .pred %p; .reg .b128 %w; .shared .align 16 .b8 response[16], barrier[8];
+  clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [response], [barrier];
+  clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p, %w;
 })");
   ASSERT_TRUE(k.ok()) << k.log();
-  EXPECT_EQ(k.program().kernel_names(), (std::vector<std::string>{"good", "unknown", "nowhere"}));
+  EXPECT_EQ(k.program().kernel_names(), (std::vector<std::string>{"good", "unknown", "nowhere", "later"}));
   std::string log;
   EXPECT_EQ(k.program().kernel("unknown", &log), nullptr);
   EXPECT_NE(log.find("line 11"), std::string::npos) << log;
   EXPECT_EQ(k.program().kernel("nowhere", &log), nullptr);
   EXPECT_NE(log.find("line 14"), std::string::npos) << log;
+  EXPECT_EQ(k.program().kernel("later", &log), nullptr);
+  EXPECT_NE(log.find("clusterlaunchcontrol"), std::string::npos) << log;
   auto* out = array<uint32_t>(1);
   EXPECT_EQ(k.launch("good", {}, out).fault, 0u);
   EXPECT_EQ(*out, 7u);
