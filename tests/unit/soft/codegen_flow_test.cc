@@ -56,6 +56,38 @@ ALL:
   for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], ~(1u << 20) + (lane < 12 ? 100 : 0)) << lane;
 }
 
+// More than the stack has room for, and too many for all of LLVM's passes.
+TEST(VeryLargeKernel, RegistersKeepTheirValues) {
+  constexpr uint32_t kRegisters = 3400, kGroup = 100;
+  std::string code = "  .reg .b32 %q<3400>;\n  mov.u32 %r1, 0;\n";
+  const auto branch = [&](const std::string& label, uint32_t from, const std::string& work) {
+    code +=
+        "  setp.gt.u32 %p0, %r0, " + std::to_string(from) + ";\n  @%p0 bra " + label + ";\n  " + work + label + ":\n";
+  };
+  const auto group = [](uint32_t i) { return std::to_string(i / kGroup); };
+  for (uint32_t i = 0; i < kRegisters; ++i) {
+    const std::string q = "%q" + std::to_string(i), n = std::to_string(i);
+    code += "  mad.lo.u32 " + q + ", %r0, " + n + ", " + n + ";\n";
+    if (i % kGroup == kGroup - 1) branch("A" + group(i), i / kGroup % 32, "add.u32 " + q + ", " + q + ", 1;\n");
+  }
+  for (uint32_t i = 0; i < kRegisters; ++i) {
+    code += "  mad.lo.u32 %r1, %r1, 3, %q" + std::to_string(i) + ";\n";
+    if (i % kGroup == kGroup - 1) branch("B" + group(i), 8, "xor.b32 %r1, %r1, 5;\n");
+  }
+  Outcome outcome;
+  const uint32_t* const out = run_flow(code, &outcome, CompileOptions::Passes::kBySize);
+  ASSERT_EQ(outcome.fault, 0u);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < kRegisters; ++i) {
+      const bool last = i % kGroup == kGroup - 1;
+      sum = sum * 3 + lane * i + i + (last && lane <= i / kGroup % 32 ? 1 : 0);
+      if (last && lane <= 8) sum ^= 5;
+    }
+    EXPECT_EQ(out[lane], sum) << lane;
+  }
+}
+
 TEST_P(Flow, NoAddressIsOneOfAMulticastObject) {
   const std::string before = "setp.gt.u32 %p0, %r0, ", access = R"(; mov.u32 %r1, 7;
   @%p0 multimem.ld_reduce.relaxed.sys.global.add.u32 %r1, [%o];

@@ -31,6 +31,7 @@
 #include <stdexcept>
 
 #include "backend/device/soft/codegen/masked_logic.h"
+#include "backend/device/soft/codegen/registers.h"
 #include "backend/device/soft/codegen/runtime.h"
 
 namespace bandsaw::soft {
@@ -53,23 +54,6 @@ void initialise_once() {
     set("-large-interval-size-threshold=50");
     set("-large-interval-freq-threshold=32");
   });
-}
-
-// Above this, promoting registers would take minutes: at the start of each block LLVM may merge each register's values,
-// and the time grows faster than their number.
-constexpr size_t kMostMerges = 1'000'000;
-// Of a fiber's stack, for registers that are not promoted; callees need some too.
-constexpr size_t kMostSlotBytes = 256 * 1024;
-
-bool is_too_large_to_promote(const llvm::Function& function) {
-  size_t slots = 0, bytes = 0;
-  for (const llvm::Instruction& instruction : function.getEntryBlock()) {
-    const auto* slot = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
-    if (!slot) continue;
-    slots++;
-    bytes += slot->getAllocationSize(function.getDataLayout()).value_or(llvm::TypeSize::getFixed(0)).getFixedValue();
-  }
-  return slots * function.size() > kMostMerges && bytes <= kMostSlotBytes;
 }
 
 // For a function whose registers stay in memory: what works within a block.
@@ -120,7 +104,7 @@ void optimise(llvm::Module* module, llvm::TargetMachine* machine, Clock::time_po
   llvm::FunctionPassManager all = all_passes(), light = light_passes();
   for (llvm::Function& function : *module) {
     if (function.isDeclaration()) continue;
-    llvm::FunctionPassManager& chosen = few || is_too_large_to_promote(function) ? light : all;
+    llvm::FunctionPassManager& chosen = !promote_registers(&function) || few ? light : all;
     functions.invalidate(function, chosen.run(function, functions));
   }
 }

@@ -1,0 +1,101 @@
+#include "backend/device/soft/codegen/registers.h"
+
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/IR/Dominators.h>
+#include <llvm/IR/Function.h>
+#include <llvm/IR/Instructions.h>
+#include <llvm/Transforms/Utils/PromoteMemToReg.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace bandsaw::soft {
+namespace {
+
+// Above this, promoting registers takes many times as long as all the rest: at the start of each block LLVM may merge
+// each register's values, and the time grows faster than their number.
+constexpr size_t kMostMerges = 150'000;
+// Of a fiber's stack, for registers that are not promoted; callees need some too.
+constexpr size_t kMostSlotBytes = 384 * 1024;
+
+// Whether one block alone uses the slot, and writes it before it reads it; the entry block gives it its first value.
+bool is_local(const llvm::AllocaInst& slot) {
+  const llvm::BasicBlock* place = nullptr;
+  for (const llvm::User* user : slot.users()) {
+    const llvm::BasicBlock* block = llvm::cast<llvm::Instruction>(user)->getParent();
+    if (block == slot.getParent()) continue;
+    if (place && place != block) return false;
+    place = block;
+  }
+  if (!place) return true;
+  for (const llvm::Instruction& instruction : *place) {
+    if (llvm::is_contained(instruction.operands(), &slot)) return llvm::isa<llvm::StoreInst>(instruction);
+  }
+  return true;
+}
+
+struct Slots {
+  std::vector<llvm::AllocaInst*> local, others;  // those that may be promoted
+  size_t number = 0, bytes = 0;                  // without the local ones
+};
+
+size_t bytes_of(const llvm::AllocaInst& slot) {
+  const auto size = slot.getAllocationSize(slot.getModule()->getDataLayout());
+  return size.value_or(llvm::TypeSize::getFixed(0)).getFixedValue();
+}
+
+Slots slots_of(llvm::Function* function) {
+  Slots found;
+  for (llvm::Instruction& instruction : function->getEntryBlock()) {
+    auto* slot = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
+    if (!slot) continue;
+    const bool promotable = llvm::isAllocaPromotable(slot);
+    if (promotable && is_local(*slot)) {
+      found.local.push_back(slot);
+      continue;
+    }
+    found.number++;
+    found.bytes += bytes_of(*slot);
+    if (promotable) found.others.push_back(slot);
+  }
+  return found;
+}
+
+// As many as it takes for the rest to find room on the stack, those that the fewest blocks use first.
+std::vector<llvm::AllocaInst*> without_room(const Slots& slots) {
+  std::vector<std::pair<size_t, llvm::AllocaInst*>> by_blocks;
+  for (llvm::AllocaInst* slot : slots.others) {
+    std::set<const llvm::BasicBlock*> blocks;
+    for (const llvm::User* user : slot->users()) blocks.insert(llvm::cast<llvm::Instruction>(user)->getParent());
+    by_blocks.emplace_back(blocks.size(), slot);
+  }
+  std::stable_sort(by_blocks.begin(), by_blocks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<llvm::AllocaInst*> chosen;
+  size_t bytes = slots.bytes;
+  for (const auto& [blocks, slot] : by_blocks) {
+    if (bytes <= kMostSlotBytes) break;
+    bytes -= bytes_of(*slot);
+    chosen.push_back(slot);
+  }
+  return chosen;
+}
+
+void promote(llvm::Function* function, const std::vector<llvm::AllocaInst*>& slots) {
+  if (slots.empty()) return;
+  llvm::DominatorTree tree(*function);
+  llvm::PromoteMemToReg(slots, tree);
+}
+
+}  // namespace
+
+bool promote_registers(llvm::Function* function) {
+  const Slots slots = slots_of(function);
+  const bool large = slots.number * function->size() > kMostMerges;
+  promote(function, slots.local);
+  if (large) promote(function, without_room(slots));
+  return !large;
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,16 @@
+// PTX registers in LLVM's IR: the emitter gives each a slot on the stack, and what is worth it becomes a value of
+// LLVM's.
+#pragma once
+
+namespace llvm {
+class Function;
+}  // namespace llvm
+
+namespace bandsaw::soft {
+
+// Promotes the registers that lie in one block, which most do: no block merges their values. False: there are too many
+// others for passes that would promote them, in too many blocks; those that the stack has no room for are promoted
+// then.
+bool promote_registers(llvm::Function* function);
+
+}  // namespace bandsaw::soft
