@@ -58,6 +58,14 @@ static cudaGraph_t capture(cudaStream_t stream, int** data) {
   return graph;
 }
 
+// Memory of a graph that never ran is not there: that is an error of the call, and of no later one.
+static void free_too_late(cudaGraph_t graph, int* data, cudaStream_t stream) {
+  CHECK(cudaGraphDestroy(graph));
+  EXPECT(cudaFreeAsync(data, stream) == cudaErrorInvalidValue);
+  EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
+  CHECK(cudaDeviceSynchronize());
+}
+
 int main() {
   cudaStream_t stream;
   cudaGraph_t made;
@@ -67,6 +75,8 @@ int main() {
   use(captured, data, stream);
   captured = capture(stream, &data);
   outlive(captured, data, stream);
+  captured = capture(stream, &data);
+  free_too_late(captured, data, stream);
 
   cudaGraphNode_t allocation, kernel;
   cudaMemAllocNodeParams memory{};

@@ -224,4 +224,8 @@ CUresult Handlers::graph_memory_reset(C, uint32_t attribute) {
 
 CUresult Handlers::graph_memory_trim(C) { return device_.graph_memory_trim(); }
 
+CUresult Handlers::graph_memory_free(C call, uint64_t address, R<Stream> stream) {
+  return memory_free_async(call, address, std::move(stream));
+}
+
 }  // namespace bandsaw::runner

@@ -214,6 +214,7 @@ class Handlers final : public wire::WireHandlers {
   CUresult graph_memory_get(C call, uint32_t attribute, uint64_t* value) override;
   CUresult graph_memory_reset(C call, uint32_t attribute) override;
   CUresult graph_memory_trim(C call) override;
+  CUresult graph_memory_free(C call, uint64_t address, R<Stream> stream) override;
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);

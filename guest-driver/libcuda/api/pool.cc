@@ -210,7 +210,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
       return wire::memory_free_async(there, address, stream_there);
     });
   } else if (result == CUDA_SUCCESS) {
-    result = wire::memory_free_async(call, address, on);
+    const bool graph = range->kind == RangeKind::kGraph && !capturing;
+    result = graph ? wire::graph_memory_free(call, address, on) : wire::memory_free_async(call, address, on);
   }
   // A captured free happens at each launch of the graph, and the next launch allocates the memory again: the address
   // stays known.

@@ -67,6 +67,7 @@ const std::map<std::string, std::string> kUses = {
     {"tensor_map_move", "none"},
     {"memory_alloc_async", "work stream=16"},
     {"memory_free_async", "work stream=8"},
+    {"graph_memory_free", "work stream=8"},
     {"copy", fmt::format("work stream={}", sizeof(vgpu_copy))},
     {"copy_in", "work stream=8"},
     {"copy_out", "work stream=16"},
