@@ -17,8 +17,8 @@ class Given {
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;
   Given() = default;
   // Of a call that is made again.
-  Given(std::vector<uint64_t> numbers, Bytes code)
-      : again_(true), numbers_(std::move(numbers)), code_(std::move(code)) {}
+  Given(std::vector<uint64_t> numbers, Bytes code, uint64_t value = 0)
+      : again_(true), numbers_(std::move(numbers)), value_(value), code_(std::move(code)) {}
 
   // Of the call that this thread makes; null: nobody notes it.
   static Given* current() { return current_; }
@@ -46,6 +46,10 @@ class Given {
   bool all_given() const { return next_ == numbers_.size(); }
   const std::vector<uint64_t>& numbers() const { return numbers_; }
 
+  // What it was given beside: of a pool, how much memory; what kernels know a texture or surface by.
+  uint64_t value() const { return value_; }
+  void set_value(uint64_t value) { value_ = value; }
+
   const Bytes& code() const { return code_; }
   void set_code(Bytes code) { code_ = std::move(code); }
 
@@ -54,6 +58,7 @@ class Given {
   const bool again_ = false;
   std::vector<uint64_t> numbers_;
   size_t next_ = 0;
+  uint64_t value_ = 0;
   Bytes code_;
 };
 

@@ -183,7 +183,7 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   const RecordUse use = use_of(checked, ring->id());
   if (behind && waiting_.lets_past(use) && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
-  if (behind && !poisoned()) handlers_->awaits_compiler(checked);  // compiled beside what it waits for
+  if (behind && !poisoned()) awaits_compiler(checked);  // compiled beside what it waits for
   waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, gate_of(checked)});
 }
 
@@ -380,6 +380,7 @@ CUresult Process::run(const CommandRingRef& ring, const wire::CheckedRecord& rec
   Given given;
   const bool noted = journal_ && is_noted(record.opcode);
   const uint64_t place = noted ? journal_->place() : 0;
+  if (journal_) load_kernels(record);
   wire::Dispatched outcome;
   {
     const Given::Scope scope(noted ? &given : nullptr);

@@ -141,7 +141,9 @@ class Process final : public DeviceHost {
   // saved/process_saved.cc
   bool lives(uint64_t number) const;
   bool awaits_compiler(const wire::CheckedRecord& record);
-  std::string cannot_go(const std::vector<JournalEntry>& calls) const;
+  std::string cannot_go(ProcessState* state) const;
+  bool texture_can_go(const wire::CheckedRecord& record) const;
+  void load_kernels(const wire::CheckedRecord& record);
   std::string rings_state(ProcessState* state);
   Status make_call(const JournalEntry& entry);
 

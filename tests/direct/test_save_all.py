@@ -61,9 +61,19 @@ def test_programs_count_on_in_new_runners(tenant, file):
         end(program)
 
 
-@pytest.mark.parametrize(("extra", "words"), [("graph", "a graph"), ("pool", "memory of pools"),
-                                              ("array", "an array"), ("managed", "managed memory"),
-                                              ("heap", "kernels have allocated")])
+@pytest.mark.parametrize("extra", ["pool", "graph", "array"])
+def test_what_programs_have_beside_memory_goes_along(tenant, file, extra):
+    program = _counting(tenant, extra)
+    for _ in range(2):  # what was made again can be saved again
+        _save(tenant, file)
+        tenant.ctl("restore", str(file))
+        assert program.line(10) and program.line(10)
+    end(program)
+
+
+@pytest.mark.parametrize(("extra", "words"), [("captured", "memory of graphs"), ("copy", "a copy of a graph"),
+                                              ("gone", "a pool that has gone"), ("texture", "a texture of memory"),
+                                              ("managed", "managed memory"), ("heap", "kernels have allocated")])
 def test_what_cannot_be_saved_is_refused_by_name(tenant, file, extra, words):
     program = _counting(tenant, extra)
     runners = _runners(tenant)

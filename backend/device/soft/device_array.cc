@@ -1,4 +1,5 @@
 // Arrays, textures, surfaces.
+#include "backend/device/given.h"
 #include "backend/device/soft/array.h"
 #include "backend/device/soft/soft_device.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -140,9 +141,12 @@ CUresult SoftDevice::array_state(const vgpu_texture& asked, const std::shared_pt
 CUresult SoftDevice::enter_texture(SoftContext& context, const TextureState& state, uint64_t* handle) {
   const auto add = [&]() -> CUresult {
     std::lock_guard lock(context.textures_mutex);
-    const uint64_t more = context.textures.growth();
+    Given* const given = Given::current();
+    const uint64_t before = given && given->again() ? given->value() : 0;
+    const uint64_t more = context.textures.growth(before);
     if (more && !context.textures_share.resize(context.textures_share.bytes() + more)) return CUDA_ERROR_OUT_OF_MEMORY;
-    *handle = context.textures.add(state);
+    *handle = before != 0 ? context.textures.add_at(before, state) : context.textures.add(state);
+    if (given) given->set_value(*handle);
     return *handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   };
   return with_room(add);

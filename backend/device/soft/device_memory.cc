@@ -69,14 +69,6 @@ void SoftDevice::memory_free(uint64_t address, Done done) {
       std::move(done));
 }
 
-std::string SoftDevice::not_given() {
-  if (reservations_.any()) return "managed memory, or addresses that it has reserved";
-  const auto all = contexts();
-  return memory_->not_given([&all](const void* owner) {
-    return std::any_of(all.begin(), all.end(), [owner](const auto& context) { return context.get() == owner; });
-  });
-}
-
 CUresult SoftDevice::managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) {
   if (const CUresult error = scheduler_.error()) return error;
   return with_room([&] { return memory_->managed_add(address, bytes); });

@@ -310,7 +310,6 @@ std::string Memory::not_given(const std::function<bool(const void* owner)>& heap
   for (const auto& [address, allocation] : table_) {
     if (allocation.file) return "memory that other processes may have";
     if (allocation.use == Use::kGraph) return "memory of graphs";
-    if (allocation.use == Use::kPool && allocation.live) return "memory of pools";
     if (!allocation.given && allocation.use == Use::kPrivate && heap_of(allocation.owner)) {
       return "memory that its kernels have allocated";
     }

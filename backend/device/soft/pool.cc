@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/device/given.h"
+
 namespace bandsaw::soft {
 
 namespace {
@@ -34,6 +36,10 @@ CUresult SoftPool::allocate(uint64_t bytes, uint64_t stream, uint64_t* address) 
     *address = best->address;
     cached_.erase(best);
     memory_->set_live(*address, true);
+    if (Given* const given = Given::current()) {
+      given->give(*address);
+      given->set_value(mapped);
+    }
   } else {
     if (max_bytes_ && (wanted > max_bytes_ || reserved_ > max_bytes_ - wanted)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = memory_->allocate(wanted, Use::kPool, this, address);

@@ -83,9 +83,14 @@ class SoftDevice final : public Device, public GivesAgain {
   std::optional<std::vector<AwayMemory>> memory_away() override { return memory_->away(); }
   GivesAgain* gives_again() override { return this; }
   bool has_memory(uint64_t address) override { return memory_->is_given(address); }
+  bool reaches(uint64_t address, uint64_t bytes) override { return memory_->accessible(address, bytes); }
   std::string not_given() override;
   std::optional<int64_t> event_age(const EventRef& event) override;
   CUresult event_set_age(const EventRef& event, int64_t nanoseconds) override;
+  std::string not_again(const GraphRef& graph, bool inner) override;
+  std::string exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) override;
+  CUresult exec_make(const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps,
+                     ExecRef* exec) override;
   CUresult chunk_move(uint64_t address, bool to_device) override { return memory_->move_chunk(address, to_device); }
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;

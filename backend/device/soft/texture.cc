@@ -10,23 +10,45 @@ TextureTable::~TextureTable() {
   for (auto& chunk : chunks_) delete chunk.load();
 }
 
-uint64_t TextureTable::growth() const {
+uint64_t TextureTable::growth(uint64_t at) const {
   std::lock_guard lock(mutex_);
-  return free_.empty() ? sizeof(Chunk) : 0;
+  if (at == 0) return free_.empty() ? sizeof(Chunk) : 0;
+  const uint32_t chunk = (static_cast<uint32_t>(at) - 1) / kChunk;
+  return chunk < kChunks && chunk >= chunk_count_ ? (chunk + 1 - chunk_count_) * sizeof(Chunk) : 0;
+}
+
+bool TextureTable::grow() {
+  if (chunk_count_ == kChunks) return false;
+  auto* made = new (std::nothrow) Chunk;
+  if (!made) return false;
+  chunks_[chunk_count_].store(made, std::memory_order_release);
+  for (uint32_t i = kChunk; i-- > 0;) free_.push_back(chunk_count_ * kChunk + i);
+  ++chunk_count_;
+  return true;
 }
 
 uint64_t TextureTable::add(const TextureState& state) {
   std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    if (chunk_count_ == kChunks) return 0;
-    auto* made = new (std::nothrow) Chunk;
-    if (!made) return 0;
-    chunks_[chunk_count_].store(made, std::memory_order_release);
-    for (uint32_t i = kChunk; i-- > 0;) free_.push_back(chunk_count_ * kChunk + i);
-    ++chunk_count_;
-  }
+  if (free_.empty() && !grow()) return 0;
   const uint32_t index = free_.back();
   free_.pop_back();
+  return fill(index, state);
+}
+
+uint64_t TextureTable::add_at(uint64_t handle, const TextureState& state) {
+  std::lock_guard lock(mutex_);
+  const uint32_t index = static_cast<uint32_t>(handle) - 1;
+  const auto version = static_cast<uint32_t>(handle >> 32);
+  if (index >= kChunks * kChunk || !(version & 1)) return 0;
+  while (index / kChunk >= chunk_count_) {
+    if (!grow()) return 0;
+  }
+  if (std::erase(free_, index) == 0) return 0;  // another one has it
+  slot_of(handle)->version.store(version - 1, std::memory_order_relaxed);
+  return fill(index, state);
+}
+
+uint64_t TextureTable::fill(uint32_t index, const TextureState& state) {
   Slot& slot = (*chunks_[index / kChunk].load(std::memory_order_relaxed))[index % kChunk];
   const size_t used =
       offsetof(TextureState, levels) / 8 + std::min(state.level_count, kTextureLevels) * sizeof(TextureLevel) / 8;

@@ -63,9 +63,11 @@ class TextureTable {
 
   // 0: there are too many, or there is no memory.
   uint64_t add(const TextureState& state);
+  // The same with a handle that another table has given. 0: that is in use here, too.
+  uint64_t add_at(uint64_t handle, const TextureState& state);
   void remove(uint64_t handle);
-  // What add() would take beyond what it has, in bytes; 0 while there is room.
-  uint64_t growth() const;
+  // What add(), or add_at() that handle, would take beyond what it has, in bytes; 0 while there is room.
+  uint64_t growth(uint64_t at = 0) const;
   // False: no such handle.
   bool read(uint64_t handle, TextureState* state) const;
 
@@ -78,6 +80,9 @@ class TextureTable {
   };
   using Chunk = std::array<Slot, kChunk>;
   Slot* slot_of(uint64_t handle) const;
+  // With the mutex held.
+  bool grow();
+  uint64_t fill(uint32_t index, const TextureState& state);
 
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
   mutable std::mutex mutex_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "backend/runner/handlers/handlers.h"
@@ -129,6 +130,26 @@ CUresult Handlers::graph_instantiate(C call, R<Graph> graph, uint64_t flags, uin
   result = graph_memory_.note(made, graph);
   if (result == CUDA_SUCCESS && flags == 0) world_.segments.note(made, call.context, graph);
   return result == CUDA_SUCCESS ? give(HandleKind::kExec, std::move(made), call.context.handle, exec) : result;
+}
+
+// One whose steps are as its graph was may be cut as that.
+void Handlers::exec_made_again(const ExecRef& exec, const ContextRef& context, uint64_t flags,
+                               std::span<const ExecStep> steps) {
+  graph_memory_.note_steps(exec, steps);
+  const bool whole = std::all_of(steps.begin(), steps.end(), [](const ExecStep& step) { return step.enabled; });
+  if (flags != 0 || !whole) return;
+  GraphRef graph;
+  std::vector<NodeRef> nodes;
+  CUresult result = device_.graph_create(&graph);
+  for (const ExecStep& step : steps) {
+    if (result != CUDA_SUCCESS) return;
+    std::vector<NodeRef> before;
+    for (const uint32_t at : step.after) before.push_back(nodes[at]);
+    uint64_t value = 0;
+    const bool bare = step.content.type == CU_GRAPH_NODE_TYPE_GRAPH;
+    result = device_.graph_add_node(graph, before, bare ? NodeContent() : step.content, &nodes.emplace_back(), &value);
+  }
+  if (result == CUDA_SUCCESS) world_.segments.note(exec, context, graph);
 }
 
 CUresult Handlers::exec_update(C, R<Exec> exec, R<Graph> graph, uint32_t* result, uint64_t* error_node) {

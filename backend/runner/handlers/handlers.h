@@ -218,6 +218,8 @@ class Handlers final : public wire::WireHandlers {
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);
+  // Of a process that was made anew (saved/graphs_again.h).
+  void exec_made_again(const ExecRef& exec, const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps);
   bool captures() const { return !capturing_.empty(); }
   // Whether a stream_hold's word has not come to its value yet.
   bool still_holds(const wire::CheckedRecord& record) const;

@@ -235,6 +235,12 @@ void GraphMemory::add(const Node* node, const NodeContent& content, Ranges* rang
   }
 }
 
+void GraphMemory::add_inside(const NodeContent& content, Inside* inside) {
+  const bool copy = content.type == CU_GRAPH_NODE_TYPE_MEMCPY && engine_of(content.copy) == Engine::kCompute;
+  inside->nodes += copy || content.type == CU_GRAPH_NODE_TYPE_KERNEL || content.type == CU_GRAPH_NODE_TYPE_MEMSET;
+  if (copy) inside->bytes += content.copy.width_bytes * content.copy.height * content.copy.depth;
+}
+
 CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges, Inside* inside) const {
   std::vector<NodeRef> nodes;
   CUresult result = device_->graph_nodes(graph, false, &nodes);
@@ -245,9 +251,7 @@ CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ra
     result = device_->node_get(nodes[i], &content);
     if (result != CUDA_SUCCESS) break;
     add(nodes[i].get(), content, ranges);
-    const bool copy = content.type == CU_GRAPH_NODE_TYPE_MEMCPY && engine_of(content.copy) == Engine::kCompute;
-    inside->nodes += copy || content.type == CU_GRAPH_NODE_TYPE_KERNEL || content.type == CU_GRAPH_NODE_TYPE_MEMSET;
-    if (copy) inside->bytes += content.copy.width_bytes * content.copy.height * content.copy.depth;
+    add_inside(content, inside);
     std::vector<GraphRef> inner;
     if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) inner.push_back(content.child);
     if (content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) result = device_->node_bodies(nodes[i], &inner);
@@ -275,7 +279,21 @@ CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph) {
   Inside inside;
   size_t seen = 0;
   const CUresult result = collect(graph, 0, &seen, &ranges, &inside);
-  if (result != CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) set(exec, std::move(ranges), inside);
+  return result;
+}
+
+void GraphMemory::note_steps(const ExecRef& exec, std::span<const ExecStep> steps) {
+  Ranges ranges;
+  Inside inside;
+  for (const ExecStep& step : steps) {
+    add(step.node.get(), step.content, &ranges);
+    add_inside(step.content, &inside);
+  }
+  set(exec, std::move(ranges), inside);
+}
+
+void GraphMemory::set(const ExecRef& exec, Ranges ranges, const Inside& inside) {
   exec->nodes[kCompute] = inside.nodes;
   exec->bytes[kCompute] = inside.bytes;
   count_copies(ranges, exec.get());
@@ -285,7 +303,6 @@ CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph) {
   } else {
     execs_[exec.get()] = {exec, std::move(ranges)};
   }
-  return CUDA_SUCCESS;
 }
 
 void GraphMemory::note_node(const ExecRef& exec, const Node* node, const NodeContent& content) {

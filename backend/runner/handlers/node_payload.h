@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/device/gives_again.h"
 #include "backend/runner/memory/guest_memory.h"
 #include "backend/runner/objects/objects.h"
 
@@ -39,6 +40,8 @@ class GraphMemory {
 
   // Takes note of the copies of a graph, child graphs included, for an instantiated or updated exec.
   CUresult note(const ExecRef& exec, const GraphRef& graph);
+  // The same for one that was made of steps, whose nodes may have gone.
+  void note_steps(const ExecRef& exec, std::span<const ExecStep> steps);
   // The same for one node that has new content.
   void note_node(const ExecRef& exec, const Node* node, const NodeContent& content);
   void forget(const ExecRef& exec);
@@ -57,6 +60,8 @@ class GraphMemory {
   struct Inside {
     uint64_t nodes = 0, bytes = 0;
   };
+  static void add_inside(const NodeContent& content, Inside* inside);
+  void set(const ExecRef& exec, Ranges ranges, const Inside& inside);
   CUresult collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges, Inside* inside) const;
   static void add(const Node* node, const NodeContent& content, Ranges* ranges);
   static void count_copies(const Ranges& ranges, Exec* exec);

@@ -20,11 +20,17 @@ Role role_of(Opcode opcode) {
     case Opcode::kModuleLoad:
     case Opcode::kModuleFunction:
     case Opcode::kMemoryAlloc:
+    case Opcode::kMemoryAllocAsync:
     case Opcode::kPoolCreate:
     case Opcode::kPoolDefault:
     case Opcode::kStreamCreate:
     case Opcode::kStreamCreatePart:
     case Opcode::kEventCreate:
+    case Opcode::kArrayCreate:
+    case Opcode::kMipmapCreate:
+    case Opcode::kMipmapLevel:
+    case Opcode::kTextureCreate:
+    case Opcode::kSurfaceCreate:
       return Role::kMakes;
     case Opcode::kContextSetLimit:
     case Opcode::kContextReset:
@@ -58,6 +64,17 @@ std::vector<std::byte> bytes_of(const wire::CheckedRecord& record) {
   return {begin, begin + header.bytes};
 }
 
+// Of a pool: whoever is given the memory again is given all of the block, and needs no stream for it: what the memory
+// waited for has ended.
+std::vector<std::byte> whole_block(std::vector<std::byte> record, uint64_t bytes) {
+  wire::MemoryAllocAsyncArgs args;
+  std::memcpy(&args, record.data() + sizeof(vgpu_record), sizeof args);
+  args.size = std::max<uint64_t>(args.size, bytes);
+  args.stream = 0;
+  std::memcpy(record.data() + sizeof(vgpu_record), &args, sizeof args);
+  return record;
+}
+
 }  // namespace
 
 bool is_noted(Opcode opcode) { return role_of(opcode) != Role::kNone; }
@@ -71,7 +88,10 @@ void Journal::add(uint64_t place, const wire::CheckedRecord& record, const Given
     return;
   }
   if (record.opcode == Opcode::kContextReset) return drop_settings_of(wire::handle_at(record, 0));
-  JournalEntry entry{bytes_of(record), given.numbers(), given.code(), loads};
+  JournalEntry entry{bytes_of(record), given.numbers(), given.code(), loads, given.value()};
+  if (record.opcode == Opcode::kMemoryAllocAsync) {
+    entry.record = whole_block(std::move(entry.record), given.value());
+  }
   if (role == Role::kSets) {
     const auto [known, first] = setting_of_.try_emplace(setting_of(record), place);
     if (!first) erase(std::exchange(known->second, place));
@@ -139,6 +159,11 @@ std::vector<JournalEntry> Journal::entries(std::string* why) {
   prune();
   std::vector<JournalEntry> all;
   for (const auto& [place, entry] : entries_) all.push_back(entry);
+  // Memory that a texture reads may have been given again since.
+  std::stable_partition(all.begin(), all.end(), [](const JournalEntry& entry) {
+    wire::CheckedRecord record;
+    return wire::check(entry.record, &record) != nullptr || record.opcode != Opcode::kTextureCreate;
+  });
   if (managed_variables_) *why = "managed variables";
   const bool lacks_code =
       code_left_out_ && std::any_of(all.begin(), all.end(), [](const JournalEntry& entry) {

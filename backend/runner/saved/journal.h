@@ -22,6 +22,7 @@ struct JournalEntry {
   std::vector<uint64_t> given;    // handles and addresses
   Given::Bytes code;              // that it has read; null: none
   bool loads = false;             // it only loads the kernel's code into the context, as its first launch has
+  uint64_t value = 0;             // Given::value()
 };
 
 // Whether calls of this kind are noted.

@@ -1,10 +1,12 @@
 // What a guest process has, for another runner; and how this one becomes what another one was.
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <set>
 
 #include "backend/device/gives_again.h"
 #include "backend/runner/process.h"
+#include "backend/runner/saved/graphs_again.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -53,6 +55,22 @@ std::vector<std::byte> next_callback(const vgpu_record& call) {
   return bytes;
 }
 
+// A launch that says whose code is to be loaded where, and no more.
+std::vector<std::byte> launch_of(uint64_t kernel, uint64_t context) {
+  constexpr size_t kBytes = sizeof(vgpu_record) + sizeof(wire::LaunchArgs);
+  std::vector<std::byte> bytes((kBytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN);
+  const vgpu_record header{.bytes = static_cast<uint32_t>(bytes.size()),
+                           .opcode = static_cast<uint32_t>(Opcode::kLaunch),
+                           .seq = 1,
+                           .context = context,
+                           .reserved = 0};
+  wire::LaunchArgs args{};
+  args.launch.function = kernel;
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + sizeof header, &args, sizeof args);
+  return bytes;
+}
+
 // The handle, other than that of the context, without which the call cannot be made again; 0: there is none.
 uint64_t needed_by(const wire::CheckedRecord& record) {
   switch (record.opcode) {
@@ -62,7 +80,12 @@ uint64_t needed_by(const wire::CheckedRecord& record) {
     case Opcode::kModuleFunction:
     case Opcode::kFunctionSetAttribute:
     case Opcode::kPoolSetAttribute:
+    case Opcode::kMemoryAllocAsync:
+    case Opcode::kMipmapLevel:
+    case Opcode::kSurfaceCreate:
       return wire::handle_at(record, 0);
+    case Opcode::kTextureCreate:
+      return wire::read_args<wire::TextureCreateArgs>(record)->asked.resource.object;
     case Opcode::kLaunch:
       return wire::read_args<wire::LaunchArgs>(record)->launch.function;
     default:
@@ -90,7 +113,49 @@ bool Process::awaits_compiler(const wire::CheckedRecord& record) {
   return awaits;
 }
 
-std::string Process::cannot_go(const std::vector<JournalEntry>& calls) const {
+// Of what becomes part of a graph, or will be launched by one: loading its code may give the program memory, as before
+// a launch.
+void Process::load_kernels(const wire::CheckedRecord& record) {
+  uint64_t context = record.context, graph = 0;
+  std::set<uint64_t> kernels;
+  if (record.opcode == Opcode::kLaunch) {
+    if (handlers_->captures()) awaits_compiler(record);
+    return;
+  }
+  if (record.opcode == Opcode::kGraphInstantiate) {
+    graph = wire::handle_at(record, 0);
+  } else if (record.opcode == Opcode::kExecUpdate || record.opcode == Opcode::kExecNodeSet) {
+    context = objects_->table().owner(wire::handle_at(record, 0));
+    if (record.opcode == Opcode::kExecUpdate) graph = wire::handle_at(record, 1);
+    if (graph == 0 && record.tail.size() >= sizeof(vgpu_launch)) {
+      vgpu_launch launch;  // perhaps: of no kernel, it names none
+      std::memcpy(&launch, record.tail.data(), sizeof launch);
+      kernels.insert(launch.function);
+    }
+  } else {
+    return;
+  }
+  if (const auto found = std::static_pointer_cast<Graph>(objects_->find(HandleKind::kGraph, graph))) {
+    kernels = kernels_of(*device_, objects_->table(), found);
+  }
+  for (const uint64_t kernel : kernels) {
+    const auto bytes = launch_of(kernel, context);
+    wire::CheckedRecord launch;
+    if (wire::check(bytes, &launch) == nullptr) awaits_compiler(launch);
+  }
+}
+
+// One of linear memory has to find that there.
+bool Process::texture_can_go(const wire::CheckedRecord& record) const {
+  const vgpu_resource resource = wire::read_args<wire::TextureCreateArgs>(record)->asked.resource;
+  const bool rows = resource.type == CU_RESOURCE_TYPE_PITCH2D;
+  if (!rows && resource.type != CU_RESOURCE_TYPE_LINEAR) return true;
+  return device_->gives_again()->reaches(resource.address,
+                                         rows ? resource.pitch * (resource.height - 1) + 1 : resource.bytes);
+}
+
+std::string Process::cannot_go(ProcessState* state) const {
+  const std::vector<JournalEntry>& calls = state->calls;
   if (handlers_->captures()) return "a stream that is being captured";
   if (std::string memory = device_->gives_again()->not_given(); !memory.empty()) return memory;
   std::set<uint64_t> noted;
@@ -99,10 +164,18 @@ std::string Process::cannot_go(const std::vector<JournalEntry>& calls) const {
     wire::CheckedRecord record;
     if (const char* wrong = wire::check(call.record, &record)) return wrong;
     const uint64_t needed = needed_by(record);
+    const auto is_here = [this](uint64_t number) { return lives(number); };
+    if (!std::all_of(call.given.begin(), call.given.end(), is_here)) return "something of which a part has gone";
+    if (record.opcode == Opcode::kTextureCreate && !texture_can_go(record)) {
+      return "a texture of memory of the host, or that has gone";
+    }
     if ((needed != 0 && !lives(needed)) || (record.info->needs_context && !lives(record.context))) {
-      return "something whose code or context has gone";
+      return record.opcode == Opcode::kMemoryAllocAsync ? "memory of a pool that has gone"
+                                                        : "something whose code or context has gone";
     }
   }
+  GraphsAgain graphs(device_.get(), objects_.get(), memory_.get());
+  if (std::string graph = graphs.describe(&state->graphs, &noted); !graph.empty()) return graph;
   for (const uint64_t handle : objects_->table().all()) {
     if (!noted.contains(handle)) return words_for(wire::kind_of(handle));
   }
@@ -136,7 +209,7 @@ std::string Process::describe(ProcessState* state) {
   if (!why.empty() || poisoned()) return why;  // of one that has failed nothing else is of use
   state->generations = objects_->table().generations();
   state->calls = journal_->entries(&why);
-  if (why.empty()) why = cannot_go(state->calls);
+  if (why.empty()) why = cannot_go(state);
   for (const uint64_t handle : objects_->table().all()) {
     if (wire::kind_of(handle) != HandleKind::kEvent) continue;
     const auto event = std::static_pointer_cast<Event>(objects_->find(HandleKind::kEvent, handle));
@@ -149,7 +222,7 @@ Status Process::make_call(const JournalEntry& entry) {
   wire::CheckedRecord record;
   if (const char* wrong = wire::check(entry.record, &record)) return damaged(wrong);
   if (!entry.loads && !is_noted(record.opcode)) return damaged("made a call that is not to be made again");
-  Given given(entry.given, entry.code);
+  Given given(entry.given, entry.code, entry.value);
   const Given::Scope scope(&given);
   if (entry.loads) {
     handlers_->awaits_compiler(record);
@@ -166,6 +239,7 @@ Status Process::make_call(const JournalEntry& entry) {
   Given noted;
   for (const uint64_t number : entry.given) noted.give(number);
   noted.set_code(entry.code);
+  noted.set_value(entry.value);
   journal_->add(journal_->place(), record, noted, entry.loads);
   return {};
 }
@@ -181,6 +255,12 @@ Status Process::make_again(const ProcessState& state) {
   for (const JournalEntry& call : state.calls) {
     if (Status status = make_call(call); !status.ok()) return status;
   }
+  GraphsAgain graphs(device_.get(), objects_.get(), memory_.get());
+  const auto made = [this](const ExecRef& exec, const ContextRef& context, uint64_t flags,
+                           std::span<const ExecStep> steps) {
+    handlers_->exec_made_again(exec, context, flags, steps);
+  };
+  if (Status status = graphs.make(state.graphs, made); !status.ok()) return status;
   objects_->table().finish_again();
   for (const auto& [handle, age] : state.events) {
     const auto event = std::static_pointer_cast<Event>(objects_->find(HandleKind::kEvent, handle));

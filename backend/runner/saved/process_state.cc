@@ -20,6 +20,7 @@ class Writer {
     one(uint64_t{data.size()});
     raw(data.data(), data.size());
   }
+  void text(std::string_view text) { bytes(std::as_bytes(std::span(text))); }
   template <typename T>
   void numbers(const std::vector<T>& all) {
     bytes(std::as_bytes(std::span(all)));
@@ -51,6 +52,10 @@ class Reader {
   std::vector<std::byte> blob() {
     const auto found = bytes();
     return {found.begin(), found.end()};
+  }
+  std::string text() {
+    const auto found = bytes();
+    return {reinterpret_cast<const char*>(found.data()), found.size()};
   }
   template <typename T>
   std::vector<T> numbers() {
@@ -85,6 +90,7 @@ void write(Writer* out, const JournalEntry& call) {
   out->bytes(call.record);
   out->numbers(call.given);
   out->one(uint8_t{call.loads});
+  out->one(call.value);
   out->one(uint8_t{call.code != nullptr});
   if (call.code) out->bytes(*call.code);
 }
@@ -94,8 +100,73 @@ JournalEntry read_call(Reader* in) {
   call.record = in->blob();
   call.given = in->numbers<uint64_t>();
   call.loads = in->one<uint8_t>() != 0;
+  call.value = in->one<uint64_t>();
   if (in->one<uint8_t>() != 0) call.code = std::make_shared<const std::vector<std::byte>>(in->blob());
   return call;
+}
+
+void write(Writer* out, const GraphState& graph) {
+  out->one(graph.handle);
+  out->one(graph.owner);
+  out->one(uint8_t{graph.inner});
+  out->one(uint64_t{graph.nodes.size()});
+  for (const NodeState& node : graph.nodes) {
+    out->one(node.handle);
+    out->one(node.type);
+    out->one(node.child);
+    out->text(node.payload);
+  }
+  out->numbers(graph.edges);
+}
+
+GraphState read_graph(Reader* in) {
+  GraphState graph;
+  graph.handle = in->one<uint64_t>();
+  graph.owner = in->one<uint64_t>();
+  graph.inner = in->one<uint8_t>() != 0;
+  for (uint64_t left = in->count(); left > 0 && in->good(); --left) {
+    NodeState& node = graph.nodes.emplace_back();
+    node.handle = in->one<uint64_t>();
+    node.type = in->one<uint32_t>();
+    node.child = in->one<uint32_t>();
+    node.payload = in->text();
+  }
+  graph.edges = in->numbers<uint32_t>();
+  return graph;
+}
+
+void write(Writer* out, const ExecState& exec) {
+  out->one(exec.handle);
+  out->one(exec.context);
+  out->one(exec.flags);
+  out->one(uint64_t{exec.steps.size()});
+  for (const StepState& step : exec.steps) {
+    out->one(step.graph);
+    out->one(step.node);
+    out->one(step.type);
+    out->one(uint8_t{step.end});
+    out->one(uint8_t{step.enabled});
+    out->text(step.payload);
+    out->numbers(step.after);
+  }
+}
+
+ExecState read_exec(Reader* in) {
+  ExecState exec;
+  exec.handle = in->one<uint64_t>();
+  exec.context = in->one<uint64_t>();
+  exec.flags = in->one<uint64_t>();
+  for (uint64_t left = in->count(); left > 0 && in->good(); --left) {
+    StepState& step = exec.steps.emplace_back();
+    step.graph = in->one<uint32_t>();
+    step.node = in->one<uint32_t>();
+    step.type = in->one<uint32_t>();
+    step.end = in->one<uint8_t>() != 0;
+    step.enabled = in->one<uint8_t>() != 0;
+    step.payload = in->text();
+    step.after = in->numbers<uint32_t>();
+  }
+  return exec;
 }
 
 void write(Writer* out, const RingState& ring) {
@@ -123,10 +194,14 @@ std::vector<std::byte> to_bytes(const ProcessState& state) {
   out.one(state.part);
   out.one(state.sticky);
   out.one(state.last_seq);
-  out.bytes(std::as_bytes(std::span(state.output)));
+  out.text(state.output);
   out.numbers(state.generations);
   out.one(uint64_t{state.calls.size()});
   for (const JournalEntry& call : state.calls) write(&out, call);
+  out.one(uint64_t{state.graphs.graphs.size()});
+  for (const GraphState& graph : state.graphs.graphs) write(&out, graph);
+  out.one(uint64_t{state.graphs.execs.size()});
+  for (const ExecState& exec : state.graphs.execs) write(&out, exec);
   out.one(uint64_t{state.events.size()});
   for (const auto& [handle, age] : state.events) {
     out.one(handle);
@@ -153,10 +228,11 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
   state.part = in.one<uint32_t>();
   state.sticky = in.one<CUresult>();
   state.last_seq = in.one<uint64_t>();
-  const auto output = in.bytes();
-  state.output.assign(reinterpret_cast<const char*>(output.data()), output.size());
+  state.output = in.text();
   state.generations = in.numbers<uint32_t>();
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.calls.push_back(read_call(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.graphs.push_back(read_graph(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.execs.push_back(read_exec(&in));
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) {
     const auto handle = in.one<uint64_t>();
     state.events.emplace_back(handle, in.one<int64_t>());

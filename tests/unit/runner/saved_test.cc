@@ -74,6 +74,21 @@ TEST_F(JournalTest, AnAddressIsWhosHasItLast) {
   EXPECT_EQ(all[0].record, record(wire::MemoryAllocArgs{.size = 8192}));
 }
 
+// The stream may go before the memory, and the block may be larger than what was asked for.
+TEST_F(JournalTest, MemoryOfAPoolIsAWholeBlockAndNeedsNoStream) {
+  const auto bytes = record(wire::MemoryAllocAsyncArgs{.pool = 0, .size = 5000, .stream = kStream});
+  wire::CheckedRecord checked;
+  ASSERT_EQ(wire::check(bytes, &checked), nullptr);
+  Given was;
+  was.give(kAddress);
+  was.set_value(12288);
+  living_.insert(kAddress);
+  journal_.add(journal_.place(), checked, was);
+  const auto all = entries();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].record, record(wire::MemoryAllocAsyncArgs{.pool = 0, .size = 12288, .stream = 0}));
+}
+
 TEST_F(JournalTest, OfASettingTheLastValueIsKept) {
   call(wire::ContextCreateArgs{}, {kContext});
   for (const uint64_t value : {1024, 2048, 4096}) call(wire::ContextSetLimitArgs{.limit = 1, .value = value}, {});
@@ -102,6 +117,16 @@ TEST_F(JournalTest, SaysWhatItHasNotKept) {
   living_.erase(kLibrary + 1);
   entries();
   EXPECT_EQ(why_, "") << "it has gone";
+}
+
+// Memory that it reads may have been given after it.
+TEST_F(JournalTest, ATextureIsMadeLast) {
+  constexpr uint64_t kTexture = uint64_t{14} << 56 | 0x100000003;
+  call(wire::TextureCreateArgs{}, {kTexture});
+  call(wire::MemoryAllocArgs{.size = 4096}, {kAddress});
+  const auto all = entries();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].given, std::vector{kTexture});
 }
 
 TEST(HandlesAgain, AreGivenAgain) {
@@ -134,11 +159,18 @@ ProcessState some_state() {
   state.last_seq = 77;
   state.output = "said";
   state.generations = {1, 5, 2};
-  state.calls = {{record(wire::ContextCreateArgs{}), {kContext}, nullptr, false},
+  state.calls = {{record(wire::ContextCreateArgs{}), {kContext}, nullptr, false, 0},
                  {record(wire::LibraryLoadArgs{}),
                   {kLibrary, kAddress},
                   std::make_shared<const std::vector<std::byte>>(10, std::byte(3)),
-                  true}};
+                  true,
+                  5}};
+  state.graphs.graphs = {{.handle = 8,
+                          .owner = 0,
+                          .inner = false,
+                          .nodes = {{.handle = 9, .type = 2, .payload = "p"}, {}},
+                          .edges = {0, 1}}};
+  state.graphs.execs = {{.handle = 7, .context = kContext, .flags = 4, .steps = {{.graph = 0, .after = {0}}, {}}}};
   state.events = {{5, -3}};
   state.rings = {{.id = 2, .state = {.head = 128, .late_error = CUDA_ERROR_INVALID_VALUE}, .pending = {}}};
   state.waiting = {{2, record(wire::StreamCreateArgs{})}};
@@ -152,6 +184,8 @@ TEST(ProcessStates, AreReadAsTheyWereWritten) {
   EXPECT_EQ(to_bytes(read.value()), bytes);
   EXPECT_EQ(read.value().last_seq, 77u);
   EXPECT_EQ(read.value().calls[1].code->size(), 10u);
+  EXPECT_EQ(read.value().graphs.graphs[0].nodes[0].payload, "p");
+  EXPECT_EQ(read.value().graphs.execs[0].steps[0].after, std::vector<uint32_t>{0});
   EXPECT_EQ(read.value().rings[0].state.late_error, CUDA_ERROR_INVALID_VALUE);
 }
 

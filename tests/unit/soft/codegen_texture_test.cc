@@ -145,6 +145,25 @@ TEST(TextureTable, HandlesAreNeverGivenOutTwice) {
   EXPECT_EQ(table.growth(), 0u);
 }
 
+TEST(TextureTable, GivesAHandleThatAnotherTableHasGiven) {
+  TextureTable first, second;
+  const TextureState state = plane_state(nullptr, 5, 6);
+  TextureState found;
+  uint64_t handle = 0;
+  for (uint32_t i = 0; i < TextureTable::kChunk + 2; ++i) handle = first.add(state);
+  first.remove(handle);
+  handle = first.add(state);
+  EXPECT_GT(second.growth(handle), second.growth());
+  EXPECT_EQ(second.add_at(handle, state), handle);
+  EXPECT_TRUE(second.read(handle, &found));
+  EXPECT_EQ(second.growth(handle), 0u);
+  EXPECT_EQ(second.add_at(handle, state), 0u) << "it is in use";
+  EXPECT_NE(second.add(state), handle);
+  for (const uint64_t bad : {uint64_t{0}, uint64_t{1}, uint64_t{2} << 32 | 1, ~uint64_t{0}}) {
+    EXPECT_EQ(second.add_at(bad, state), 0u) << bad;
+  }
+}
+
 // Readers see all of a state or nothing of it.
 TEST(TextureTable, NeverGivesHalfOfAState) {
   TextureTable table;

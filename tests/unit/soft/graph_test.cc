@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "backend/device/gives_again.h"
 #include "tests/unit/soft/fixture.h"
 
 namespace bandsaw::soft {
@@ -351,6 +352,63 @@ TEST_F(SoftGraphTest, EventNodesAndCapturedLaunches) {
   EXPECT_EQ(wait_for([&](Done told) { device->event_synchronize(done, std::move(told)); }), CUDA_SUCCESS);
   ASSERT_EQ(sync(a), CUDA_SUCCESS);
   EXPECT_EQ(value(0), 3u);
+}
+
+// What changed since, and what is off, stays so; its nodes can be set, also those of steps that were made again.
+TEST_F(SoftGraphTest, AnExecutableGraphIsMadeAgainOfItsSteps) {
+  const StreamRef a = stream();
+  const GraphRef inner = graph(), g = graph();
+  add(inner, {add(inner, {}, step(words, 2, 0))}, step(words, 1, 3));
+  NodeContent child;
+  child.type = CU_GRAPH_NODE_TYPE_GRAPH;
+  child.child = inner;
+  const NodeRef first = add(g, {}, step(words, 1, 1)), last = add(g, {add(g, {first}, child)}, step(words, 10, 0));
+  const NodeRef off = add(g, {last}, step(words, 0, 0));
+  const ExecRef exec = instantiate(g);
+  ASSERT_EQ(device->exec_node_set(exec, first, step(words, 1, 2)), CUDA_SUCCESS);
+  ASSERT_EQ(device->exec_node_enable(exec, off, false), CUDA_SUCCESS);
+
+  std::vector<ExecStep> steps;
+  uint64_t flags = 7;
+  ASSERT_EQ(device->gives_again()->exec_steps(exec, &steps, &flags), "");
+  EXPECT_EQ(flags, 0u);
+  ExecRef again;
+  ASSERT_EQ(device->gives_again()->exec_make(context, flags, steps, &again), CUDA_SUCCESS);
+  ASSERT_EQ(device->exec_launch(again, a), CUDA_SUCCESS);
+  ASSERT_EQ(sync(a), CUDA_SUCCESS);
+  EXPECT_EQ(value(0), 70u);  // ((0 + 2) * 2 + 3) * 10
+  ASSERT_EQ(device->exec_node_set(again, last, step(words, 0, 5)), CUDA_SUCCESS);
+  ASSERT_EQ(device->exec_launch(again, a), CUDA_SUCCESS);
+  ASSERT_EQ(sync(a), CUDA_SUCCESS);
+  EXPECT_EQ(value(0), 5u);
+}
+
+TEST_F(SoftGraphTest, StepsOfNoExecutableGraphAreRefused) {
+  const auto make = [this](const std::vector<ExecStep>& steps, uint64_t flags = 0) {
+    ExecRef exec;
+    return device->gives_again()->exec_make(context, flags, steps, &exec);
+  };
+  const ExecStep good{step(words, 1, 1), nullptr, false, true, {}};
+  ExecStep before_itself = good, before_later = good, of_nothing = good;
+  before_itself.after = {0};
+  before_later.after = {~uint32_t{0}};
+  of_nothing.content.launch.code.kernel = nullptr;
+  EXPECT_EQ(make({good}), CUDA_SUCCESS);
+  EXPECT_EQ(make({before_itself}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(make({good, before_later}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_NE(make({of_nothing}), CUDA_SUCCESS);
+  EXPECT_EQ(make({good}, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), CUDA_ERROR_INVALID_VALUE);
+}
+
+// As another device cannot know it from its nodes alone.
+TEST_F(SoftGraphTest, ACopyOfAGraphIsNotMadeAgain) {
+  const GraphRef g = graph();
+  add(g, {}, step(words, 1, 1));
+  GraphRef copy;
+  ASSERT_EQ(device->graph_clone(g, &copy), CUDA_SUCCESS);
+  EXPECT_EQ(device->gives_again()->not_again(g, false), "");
+  EXPECT_EQ(device->gives_again()->not_again(copy, false), "a copy of a graph");
+  EXPECT_EQ(device->gives_again()->not_again(copy, true), "") << "what nodes run are copies, all of them";
 }
 
 }  // namespace
