@@ -39,6 +39,21 @@ def test_dropped_blocks_run_again(device):
     assert counted["grid_slices"] > counted["launches"], counted
 
 
+def test_persistent_blocks_become_more_and_fewer_while_they_run(device):
+    """The only one of each launch gets others beside it, which leave again; none of them is stopped."""
+    [program] = slicing.chosen_programs(device, "dropped_blocks")
+    with only_one():
+        daemon = slicing.SlicingDaemon(slicing.Setting(device, 1, variant="persistent", resize=True))
+        try:
+            outcome, counted = daemon.run_program(program), daemon.counted()
+        finally:
+            daemon.end()
+    assert not outcome.wrong, outcome.output
+    assert counted["launches"] == KERNELS_OF_DROPPED_BLOCKS, counted
+    assert counted["fallbacks"] == 0, counted
+    assert counted["grid_slices"] > counted["launches"], counted
+
+
 def _do_the_same(device, sizes):
     kind = "soft" if device == "soft" else "gpu"
     programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]

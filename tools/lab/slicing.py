@@ -28,6 +28,7 @@ class Setting:
     threshold_us: int = 0
     variant: str = "sliced"
     drop_us: int = -1
+    resize: bool = False
 
     @property
     def memory(self) -> str:
@@ -37,7 +38,7 @@ class Setting:
     def tables(self) -> Tables:
         return {"session": {"warm_runners": 2},
                 "slices": {"enabled": bool(self.force_blocks or self.threshold_us), "threshold_us": self.threshold_us,
-                           "variant": self.variant, "drop_us": self.drop_us},
+                           "variant": self.variant, "drop_us": self.drop_us, "resize": self.resize},
                 "lab": {"force_blocks": self.force_blocks}}
 
 

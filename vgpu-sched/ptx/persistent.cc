@@ -19,7 +19,7 @@ constexpr uint64_t kTicketBytes = 128;
 
 // One thread claims for all. The first barrier waits until nobody is in the last block any more, the second until the
 // ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's; BEGIN,
-// KEEP and REDO are those of flushing.h.
+// KEEP and REDO are those of flushing.h; ENTER, LIMIT and LEAVE those of blocks that are limited.
 const char* const kClaim = R"(
   .shared .align 128 .b8 $ticket[128];
   .reg .b32 %$ticket, %$blocks, %$stop, %$thread, %$other;
@@ -27,6 +27,7 @@ const char* const kClaim = R"(
   .reg .pred %$p;
   ld.param.b32 %$blocks, [$blocks];
 BEGIN
+ENTER
 $again:
   barrier.sync NUMBER;
   mov.u32 %$thread, %tid.x;
@@ -42,10 +43,12 @@ KEEP
   mov.u32 %$ticket, 4294967295;
   setp.ne.u32 %$p, %$stop, 0;
   @%$p bra $told;
+LIMIT
 REDO
   ld.param.b64 %$at, [$counter];
   atom.global.add.u32 %$ticket, [%$at], 1;
 $told:
+LEAVE
   st.shared.b32 [$ticket], %$ticket;
 $claimed:
   barrier.sync NUMBER;
@@ -55,14 +58,52 @@ $claimed:
   @%$p exit;
 )";
 
+// The number on the SM is the first thread's alone. The SM is asked for once, as a block may be moved to another.
+const char* const kEnter = R"(
+  .reg .b32 %$mine;
+  .reg .b64 %$here;
+  mov.u32 %$mine, 0;
+  mov.u64 %$here, 0;
+  mov.u32 %$thread, %tid.x;
+  mov.u32 %$other, %tid.y;
+  or.b32 %$thread, %$thread, %$other;
+  mov.u32 %$other, %tid.z;
+  or.b32 %$thread, %$thread, %$other;
+  setp.ne.u32 %$p, %$thread, 0;
+  @%$p bra $entered;
+  mov.u32 %$other, %smid;
+  and.b32 %$other, %$other, LAST_SM;
+  mul.wide.u32 %$at, %$other, 4;
+  ld.param.b64 %$here, [$sm_counters];
+  add.u64 %$here, %$here, %$at;
+  atom.global.add.u32 %$mine, [%$here], 1;
+$entered:
+)";
+const char* const kLimit = R"(
+  ld.param.b64 %$at, [$limit];
+  ld.volatile.global.u32 %$stop, [%$at];
+  setp.ge.u32 %$p, %$mine, %$stop;
+  @%$p bra $told;
+)";
+const char* const kLeave = R"(
+  setp.lt.u32 %$p, %$ticket, %$blocks;
+  @%$p bra $stays;
+  atom.global.add.u32 %$other, [%$here], 4294967295;
+$stays:
+)";
+
 void replace_all(std::string* text, std::string_view word, const std::string& by) {
   for (size_t at = text->find(word); at != text->npos; at = text->find(word, at + by.size()))
     text->replace(at, word.size(), by);
 }
 
-std::string claim_text(int barrier, Flush flush) {
+std::string claim_text(int barrier, const SlicingOptions& options) {
   std::string text = kClaim;
-  const FlushingClaim more = flushing_claim(flush);
+  const FlushingClaim more = flushing_claim(options.flush);
+  replace_all(&text, "ENTER\n", options.limited ? kEnter : "");
+  replace_all(&text, "LIMIT\n", options.limited ? kLimit : "");
+  replace_all(&text, "LEAVE\n", options.limited ? kLeave : "");
+  replace_all(&text, "LAST_SM", std::to_string(kSmCounters - 1));
   replace_all(&text, "NUMBER", std::to_string(barrier));
   replace_all(&text, "BEGIN\n", more.begin);
   replace_all(&text, "KEEP\n", more.keep);
@@ -130,6 +171,7 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   if (options.flush != Flush::kNo) {
     if (std::string reason = why_not_flushed(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
   }
+  if (options.flush != Flush::kNo && options.limited) return Refusal{"is to drop blocks and to be limited at once"};
   const int number = free_barrier(facts, closure);
   if (number == 16) return Refusal{"uses all of its barriers"};
   Transplant moved(facts, closure);
@@ -147,6 +189,10 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
     made.redo_end_at = moved.add_parameter("redo_end", Type::kU32);
     made.redo_mask_at = moved.add_parameter("redo_mask", Type::kU32);
   }
+  if (options.limited) {
+    made.sm_counters_at = moved.add_parameter("sm_counters", Type::kU64);
+    made.limit_at = moved.add_parameter("limit", Type::kU64);
+  }
   made.variables = moved.add_variables();
   made.parameter_bytes = moved.parameter_bytes();
   made.shared_bytes = kTicketBytes;
@@ -159,7 +205,7 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   turn_back(&body, moved.prefix() + "again", &copies);
   const uint8_t reads = moved.reads();
   const uint8_t sizes = options.one_dimensional ? 0 : kReadsSizeX | kReadsSizeY;
-  std::string claim = claim_text(number, options.flush);
+  std::string claim = claim_text(number, options);
   if (copies) claim.insert(claim.find("barrier.sync"), "cp.async.wait_all;\n  ");
   std::vector<Statement> entry =
       moved.statements(moved.entry_text() + grid_declarations(reads, 63) + grid_loads(reads | sizes) + claim +

@@ -8,6 +8,12 @@
 //
 // With SlicingOptions::flush, a stop word of kStopAndDrop makes blocks drop what they run where they pass a branch
 // back, within sixteen passes; each puts its block on a list, from which the next launch claims first.
+//
+// With SlicingOptions::limited, each block takes a number on its SM when it begins: how many of the kernel's are there.
+// One whose number is not below the limit leaves before it claims another block, so that the number on each SM can be
+// made smaller while they run; to make it larger, more of them are launched beside them with the same counters. With a
+// limit of at least 1, an SM that has any of them keeps one until the grid's end. Source: Bashizade et al., "Adaptive
+// simultaneous multi-tenancy for GPUs", section 3.4 and figure 5 (there `block_index` and `max_blocks`).
 #pragma once
 
 #include <cstddef>
@@ -36,6 +42,9 @@ struct RedoList {
   uint32_t taken = 0, added = 0;
 };
 
+// Counters by SM; SMs whose numbers differ by a multiple of it share one.
+inline constexpr uint32_t kSmCounters = 1024;
+
 // Offsets as in SlicedKernel.
 struct PersistentKernel {
   std::string text, name;
@@ -46,6 +55,8 @@ struct PersistentKernel {
   size_t redo_at = 0;          // with flush: u64: address of the RedoList
   size_t redo_end_at = 0;      // with flush: u32
   size_t redo_mask_at = 0;     // with flush: u32, places of the list less one
+  size_t sm_counters_at = 0;   // with limited: u64: address of kSmCounters u32; 0 before the first launch
+  size_t limit_at = 0;         // with limited: u64: address of a u32 in device memory, blocks on each SM
   size_t polls = 0;            // places where blocks may drop what they run; 0: in vain
   size_t parameter_bytes = 0;  // all of the block
   uint64_t shared_bytes = 0;   // static shared memory that it needs beyond the original's

@@ -33,6 +33,9 @@ struct SlicingOptions {
   bool counts = false;
   // Persistent blocks only.
   Flush flush = Flush::kNo;
+  // Persistent blocks only, and only those that drop nothing: they count themselves on each SM, and leave where a limit
+  // says so.
+  bool limited = false;
 };
 
 // What the threads of counted grid slices have done, as their text has it, all added up: instructions, accesses of

@@ -7,6 +7,10 @@ void ClaimCounter::put_into(CloneLaunch* launch, uint32_t blocks) const {
   launch->set(clone.counter_at, block_->address);
   launch->set(clone.stop_at, block_->address + ControlBlock::kStopAt);
   launch->set(clone.blocks_at, blocks);
+  if (clone.limit_at != 0) {
+    launch->set(clone.sm_counters_at, block_->sm_counters_address);
+    launch->set(clone.limit_at, block_->address + ControlBlock::kLimitAt);
+  }
   if (clone.redo_at == 0) return;
   launch->set(clone.redo_at, block_->redo_address);
   launch->set(clone.redo_end_at, uint32_t{0});
@@ -14,12 +18,15 @@ void ClaimCounter::put_into(CloneLaunch* launch, uint32_t blocks) const {
 }
 
 CUresult ClaimCounter::begin(const StreamRef& stream, uint32_t next) {
-  *block_->claimed = next;
+  *block_->claimed = *block_->claimed_beside = next;
   *block_->redo = {};
   redo_end_ = 0;
   CUresult result = device_.fill(stream, block_->zeros(0, ControlBlock::kBytes), nullptr);
   if (result == CUDA_SUCCESS && block_->redo_address != 0) {
     result = device_.fill(stream, {block_->redo_address, 0, 2, 1, sizeof(uint32_t), 0}, nullptr);
+  }
+  if (result == CUDA_SUCCESS && block_->sm_counters_address != 0) {
+    result = device_.fill(stream, {block_->sm_counters_address, 0, ptx::kSmCounters, 1, sizeof(uint32_t), 0}, nullptr);
   }
   if (result != CUDA_SUCCESS || next == 0) return result;
   return device_.fill(stream, {block_->address, 0, 1, 1, sizeof next, next}, nullptr);
@@ -41,6 +48,14 @@ CUresult ClaimCounter::go_on(const StreamRef& stream, CloneLaunch* launch) {
   return allow(stream);
 }
 
+CUresult ClaimCounter::limit_next(const StreamRef& stream, uint32_t blocks) {
+  return device_.fill(stream, {block_->address + ControlBlock::kLimitAt, 0, 1, 1, sizeof blocks, blocks}, nullptr);
+}
+
+CUresult ClaimCounter::limit(uint32_t blocks) {
+  return device_.write_value(block_->side_stream, block_->address + ControlBlock::kLimitAt, blocks, sizeof blocks, 0);
+}
+
 CUresult ClaimCounter::tell_to_stop(bool drop) {
   const uint32_t word = drop ? ptx::kStopAndDrop : ptx::kStopClaiming;
   return device_.write_value(block_->side_stream, block_->address + ControlBlock::kStopAt, word, sizeof word, 0);
@@ -54,16 +69,17 @@ uint32_t ClaimCounter::dropped() const {
   return left > 0 ? static_cast<uint32_t>(left) : 0;
 }
 
-CUresult ClaimCounter::read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight) {
+CUresult ClaimCounter::read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight, size_t track) {
   if (block_->redo_address != 0) {
     const CUresult result = device_.copy(stream, block_->redo_to_host(), [flight, block = block_](CUresult outcome) {
       if (outcome != CUDA_SUCCESS) flight->failed = true;
     });
     if (result != CUDA_SUCCESS) return result;
   }
-  return device_.copy(stream, block_->counter_to(block_->claimed), [flight, block = block_](CUresult outcome) {
+  uint32_t* const word = track == 0 ? block_->claimed : block_->claimed_beside;
+  return device_.copy(stream, block_->counter_to(word), [flight, track, block = block_](CUresult outcome) {
     if (outcome != CUDA_SUCCESS) flight->failed = true;
-    flight->land(0);
+    flight->land(track);
   });
 }
 

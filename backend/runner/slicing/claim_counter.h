@@ -2,6 +2,7 @@
 // stop: a control block in device memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,14 +28,22 @@ class ClaimCounter {
   CUresult allow(const StreamRef& stream);
   // And claims the dropped blocks first. `launch` is the next launch.
   CUresult go_on(const StreamRef& stream, CloneLaunch* launch);
+  // Of a clone that is limited: what follows on the stream may have so many blocks on each SM; or who runs already may.
+  CUresult limit_next(const StreamRef& stream, uint32_t blocks);
+  CUresult limit(uint32_t blocks);
   // Whoever claims does not begin another block. `drop`: nor ends the one that it runs, where it may drop it.
   CUresult tell_to_stop(bool drop);
 
-  // When what the stream has is done: reads the counter and lands the flight's only track. An error: it will not.
-  CUresult read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight);
+  // When what the stream has is done: reads the counter and lands the flight's track. An error: it will not. Track 0
+  // is the launch's own, others are of those launched beside it.
+  CUresult read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight, size_t track = 0);
   // The counter as it was then, or at begin(). A program that wrote to memory not its own may have left any value
-  // there.
-  uint64_t claimed() const { return *static_cast<volatile uint32_t*>(block_->claimed); }
+  // there. Each end reads it by itself, and it only grows.
+  uint64_t claimed() const {
+    const uint32_t own = *static_cast<volatile uint32_t*>(block_->claimed);
+    const uint32_t beside = *static_cast<volatile uint32_t*>(block_->claimed_beside);
+    return std::max(own, beside);
+  }
   // Of the blocks below that, those that were dropped and not claimed again; as little to be trusted.
   uint32_t dropped() const;
   // Reads the counter while blocks claim from it. `done` is called when that has ended.

@@ -49,6 +49,12 @@ bool ControlBlockPool::add_redo_list(const ContextRef& context, ControlBlock* bl
   return block->redo_address != 0 || device_->memory_alloc(context, kBytes, &block->redo_address) == CUDA_SUCCESS;
 }
 
+bool ControlBlockPool::add_sm_counters(const ContextRef& context, ControlBlock* block) {
+  constexpr uint64_t kBytes = ptx::kSmCounters * sizeof(uint32_t);
+  return block->sm_counters_address != 0 ||
+         device_->memory_alloc(context, kBytes, &block->sm_counters_address) == CUDA_SUCCESS;
+}
+
 std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) {
   free_.remove_if([](const std::shared_ptr<ControlBlock>& block) { return block->context.expired(); });
   for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -63,6 +69,7 @@ std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) 
   if (!words) return nullptr;
   block->claimed = &words->claimed;
   block->peeked = &words->peeked;
+  block->claimed_beside = &words->claimed_beside;
   block->counts = &words->counts;
   block->redo = &words->redo;
   block->page = page_;

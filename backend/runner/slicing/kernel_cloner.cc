@@ -60,7 +60,8 @@ ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program,
     const auto* kernel = std::get_if<ptx::PersistentKernel>(&made);
     if (kernel && kernel->polls != 0) return made;
   }
-  return ptx::persistent(program, request.kernel, {.one_dimensional = request.one_dimensional});
+  return ptx::persistent(program, request.kernel,
+                         {.one_dimensional = request.one_dimensional, .limited = request.limited});
 }
 
 // The rewritten text, and where in its parameters what stands.
@@ -80,6 +81,11 @@ Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& reques
     if (kernel.redo_at != 0) {
       made.fields.insert(made.fields.end(), {{kernel.redo_at, 8}, {kernel.redo_end_at, 4}, {kernel.redo_mask_at, 4}});
     }
+    if (kernel.limit_at != 0) {
+      made.fields.insert(made.fields.end(), {{kernel.sm_counters_at, 8}, {kernel.limit_at, 8}});
+    }
+    made.clone.sm_counters_at = kernel.sm_counters_at;
+    made.clone.limit_at = kernel.limit_at;
     made.clone.redo_at = kernel.redo_at;
     made.clone.redo_end_at = kernel.redo_end_at;
     made.clone.redo_mask_at = kernel.redo_mask_at;

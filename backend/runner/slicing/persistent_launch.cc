@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/control/gate_link.h"
 #include "memory/base/clock.h"
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/analysis.h"
@@ -24,6 +25,8 @@ constexpr std::chrono::microseconds kProbeLeast{100};
 constexpr std::chrono::milliseconds kProbeMost{2};
 // Tests (force_blocks) stop each launch as often as this.
 constexpr int kForcedStops = 3;
+// And change as often how many run.
+constexpr int kForcedResizes = 4;
 
 }  // namespace
 
@@ -47,6 +50,11 @@ std::unique_ptr<PersistentLaunch> PersistentLaunch::make(SlicingParts* parts, La
   }
   if (made->clone().redo_at != 0 && !parts->control_blocks.add_redo_list(launch->caller.context, control_block.get())) {
     *why_not = "there is no memory for its list of dropped blocks";
+    return nullptr;
+  }
+  if (made->clone().limit_at != 0 &&
+      !parts->control_blocks.add_sm_counters(launch->caller.context, control_block.get())) {
+    *why_not = "there is no memory for its counters by SM";
     return nullptr;
   }
   made->counter_.emplace(&parts->device, std::move(control_block));
@@ -104,9 +112,16 @@ bool PersistentLaunch::may_issue() const { return launch_.flight->launches == 0 
 
 CUresult PersistentLaunch::issue() {
   if (launch_.call != 0) take_plan();
-  launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
+  const bool limited = clone().limit_at != 0;
+  if (!limited) launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
   const auto next = static_cast<uint32_t>(launch_.next);
   CUresult result = claiming_ ? counter_->go_on(launch_.stream, &clone_launch_) : counter_->begin(launch_.stream, next);
+  if (result == CUDA_SUCCESS && limited) {
+    limit_ = rows();
+    result = counter_->limit_next(launch_.stream, limit_);
+    // Those that are launched beside them find the counters as they begin.
+    launch_.fork(parts_, 2);
+  }
   if (result != CUDA_SUCCESS) return result;
   claiming_ = true;
   launch_.measure(parts_);
@@ -122,8 +137,60 @@ CUresult PersistentLaunch::issue() {
     launch_.flight->failed = true;
     launch_.flight->land(0);
   }
-  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled && !drops()) tell_to_stop();
+  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled && !drops() && !limited)
+    tell_to_stop();
   return CUDA_SUCCESS;
+}
+
+// Blocks on each SM, if the device lays them evenly.
+uint32_t PersistentLaunch::rows() const { return static_cast<uint32_t>((blocks_ - 1) / parts_.sms + 1); }
+
+// What was launched has begun, so that nothing resets what the limit is set to from now on.
+bool PersistentLaunch::is_resizable() const {
+  return clone().limit_at != 0 && launch_.forked && launch_.tracks->has_begun();
+}
+
+// Makes them as many as the plan wants. False: that takes a stop and another launch.
+bool PersistentLaunch::follows_plan() {
+  if (!granted_ || clone().limit_at == 0 || !launch_.forked) return false;
+  const uint32_t wanted = parts_.gate.planned_resident(kCompute);
+  if (wanted == kNoResident) return false;
+  if (!is_resizable()) return true;  // it is looked at again
+  const auto most = static_cast<uint32_t>(std::min<uint64_t>(most_resident_, kNoResident - 1));
+  resident_ = wanted;
+  launch_.paired = true;  // its time is that of no number
+  resize(wanted == 0 ? most : std::min(wanted, most));
+  return true;
+}
+
+// Bashizade's: who is above the limit leaves at the end of its block; where it grows, more are launched beside them.
+void PersistentLaunch::resize(uint32_t limit) {
+  const uint32_t before = std::exchange(limit_, limit);
+  if (limit == before) return;
+  ++resizes_;
+  const CUresult result = counter_->limit(limit);
+  if (result != CUDA_SUCCESS) {
+    return log::warn("limiting {}: error {}", launch_.kernel->name, static_cast<int>(result));
+  }
+  log::debug("{}: {} persistent blocks on an SM, before {}", launch_.kernel->name, limit, before);
+  if (limit > before) add_beside(uint64_t{limit - before} * parts_.sms);
+}
+
+void PersistentLaunch::add_beside(uint64_t blocks) {
+  constexpr size_t kBeside = 1;
+  const StreamRef side = launch_.tracks->at(kBeside);
+  if (!side) return;
+  parts_.gate.enter_unasked(kCompute);
+  const CUresult result = parts_.device.launch(side, clone_launch_.with(std::min(blocks, launch_.blocks)));
+  if (result == CUDA_SUCCESS) launch_.issued(parts_, kBeside);
+  parts_.gate.leave(kCompute, [](uint64_t) {});
+  if (result != CUDA_SUCCESS) {
+    return log::warn("more of {}: error {}", launch_.kernel->name, static_cast<int>(result));
+  }
+  if (counter_->read_at_end(side, launch_.flight, kBeside) != CUDA_SUCCESS) {
+    launch_.flight->failed = true;
+    launch_.flight->land(kBeside);
+  }
 }
 
 // Chimera's choice between draining and flushing, with the whole bound for a block of which nobody knows how far it is.
@@ -176,7 +243,9 @@ void PersistentLaunch::look() {
   watch_end(now);
   if (is_watched() && is_test_stop(now)) return tell_to_stop();
   if (!is_watched() || now - issued_ < kGrace) return;
-  if (parts_.gate.is_wanted(kCompute) || is_replanned() || now - issued_ >= longest_run()) tell_to_stop();
+  if (parts_.settings.force_blocks != 0 && resizes_ < kForcedResizes && is_resizable()) resize(limit_ == 1 ? 2 : 1);
+  const bool replanned = is_replanned() && !follows_plan();
+  if (parts_.gate.is_wanted(kCompute) || replanned || now - issued_ >= longest_run()) tell_to_stop();
 }
 
 std::chrono::nanoseconds PersistentLaunch::look_again(Clock::Point now) const {
@@ -223,6 +292,7 @@ bool PersistentLaunch::goes_on() {
 CUresult PersistentLaunch::issue_rest() {
   const StreamRef side = launch_.tracks ? launch_.tracks->at(1) : nullptr;
   if (!side || counter_->allow(side) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  if (clone().limit_at != 0) (void)counter_->limit_next(side, kNoResident);
   parts_.gate.enter_unasked(kCompute);
   const CUresult result = parts_.device.launch(side, clone_launch_.with(launch_.blocks));
   parts_.gate.leave(kCompute, [](uint64_t) {});

@@ -1,5 +1,6 @@
 // A launch as persistent blocks, which claim blocks of the grid from a counter in device memory, and stop when others
-// want the engine.
+// want the engine. Where they are limited, a plan that wants another number of them is followed while they run: those
+// above the limit of an SM leave, or more are launched beside them.
 #pragma once
 
 #include <memory>
@@ -43,6 +44,11 @@ class PersistentLaunch final : public LaunchVariant {
   bool is_watched() const { return !told_ && !drained_ && !launch_.stalled; }
   void tell_to_stop();
   bool is_test_stop(Clock::Point now) const;
+  uint32_t rows() const;
+  bool is_resizable() const;
+  bool follows_plan();
+  void resize(uint32_t limit);
+  void add_beside(uint64_t blocks);
   bool drops() const;
   void watch_end(Clock::Point now);
   void take_probe(Clock::Point now);
@@ -55,6 +61,8 @@ class PersistentLaunch final : public LaunchVariant {
   uint64_t blocks_ = 1;                  // persistent blocks of the next launch
   bool granted_ = false;                 // a plan has said how many
   uint32_t resident_ = 0;                // on each SM, as the plan said; 0: as many as are best for it alone
+  uint32_t limit_ = 0;                   // blocks on each SM, of those that are limited
+  int resizes_ = 0;                      // how often it changed
   bool claiming_ = false;                // they have been launched with this counter
   Clock::Point issued_;                  // when they were last launched
   bool told_ = false;                    // they are to stop

@@ -68,6 +68,8 @@ class Exact : public testing::TestWithParam<Case> {
     stop_ = array<uint32_t>(1);
     counter_ = array<uint32_t>(1);
     counts_ = array<ptx::CountsOfBlocks>(1);
+    sm_counters_ = array<uint32_t>(ptx::kSmCounters);
+    limit_ = array<uint32_t>(1);
     for (uint32_t i = 0; i < 128; ++i) in_[i] = i * i;
   }
 
@@ -160,14 +162,21 @@ class Exact : public testing::TestWithParam<Case> {
     put(&block, made.counter_at, reinterpret_cast<uint64_t>(counter_), 8);
     put(&block, made.stop_at, reinterpret_cast<uint64_t>(stop), 8);
     put(&block, made.blocks_at, blocks_of(grid), 4);
+    if (made.limit_at != 0) {
+      put(&block, made.sm_counters_at, reinterpret_cast<uint64_t>(sm_counters_), 8);
+      put(&block, made.limit_at, reinterpret_cast<uint64_t>(limit_), 8);
+    }
     finish(&block, made, grid);
-    const Outcome outcome = kernels->run(made.name, shape({resident, 1, 1}), block);
+    Shape launched = shape({resident, 1, 1});
+    launched.cooperative = made.limit_at != 0;  // those that are limited run beside each other
+    const Outcome outcome = kernels->run(made.name, launched, block);
     ASSERT_EQ(outcome.fault, 0u);
     ASSERT_FALSE(outcome.stuck);
   }
 
   ptx::CountsOfBlocks* counts_ = nullptr;
   uint32_t *in_ = nullptr, *out_ = nullptr, *stop_ = nullptr, *counter_ = nullptr;
+  uint32_t *sm_counters_ = nullptr, *limit_ = nullptr;
   std::unique_ptr<ptx::Program> program_;
   std::unique_ptr<Kernels> original_;
 };
@@ -205,6 +214,49 @@ TEST_P(Exact, PersistentBlocks) {
       ASSERT_EQ(state(), wanted) << "stopped and gone on, grid " << testing::PrintToString(grid);
     }
   }
+}
+
+// All of them lie on one SM here. Each that stays claims once in vain, which tells how many stayed.
+TEST_P(Exact, LimitedPersistentBlocks) {
+  constexpr uint32_t kResident = 5;
+  const auto result = ptx::persistent(*program_, GetParam().kernel, {.limited = true});
+  ASSERT_EQ(std::holds_alternative<ptx::PersistentKernel>(result), GetParam().persistent);
+  if (!GetParam().persistent) return;
+  const auto& made = std::get<ptx::PersistentKernel>(result);
+  Kernels kernels(made.text);
+  ASSERT_TRUE(kernels.ok()) << kernels.log() << made.text;
+  std::memset(sm_counters_, 0, ptx::kSmCounters * 4);
+  for (const Grid& grid : kGrids) {
+    const std::vector<uint32_t> wanted = expected(grid);
+    for (const uint32_t limit : {1u, 3u, 100u}) {
+      // None may stay; then only so many, with the same counters.
+      clean();
+      *limit_ = 0;
+      launch_persistent(&kernels, made, grid, kResident, stop_);
+      EXPECT_EQ(*counter_, 0u);
+      *limit_ = limit;
+      launch_persistent(&kernels, made, grid, kResident, stop_);
+      ASSERT_EQ(state(), wanted) << "at most " << limit << ", grid " << testing::PrintToString(grid);
+      // Where a block is one warp, it ends before the next one begins, which then finds none there.
+      const uint32_t claimed_in_vain = GetParam().threads > 32 ? std::min(limit, kResident) : kResident;
+      EXPECT_EQ(*counter_, blocks_of(grid) + claimed_in_vain);
+      EXPECT_EQ(*sm_counters_, 0u);
+
+      // Told to stop, and gone on.
+      clean();
+      launch_persistent(&kernels, made, grid, kResident, counter_);
+      EXPECT_EQ(*counter_, 1u);
+      EXPECT_EQ(*sm_counters_, 0u);
+      launch_persistent(&kernels, made, grid, kResident, stop_);
+      ASSERT_EQ(state(), wanted);
+    }
+  }
+}
+
+TEST(LimitedPersistentBlock, DropsNothing) {
+  const ptx::Program program(ptx::parse(sample()));
+  const auto made = ptx::persistent(program, "indices", {.flush = ptx::Flush::kAlways, .limited = true});
+  EXPECT_TRUE(std::holds_alternative<ptx::Refusal>(made));
 }
 
 // A loop of five rounds, in which every second thread loads 16 bytes, and threads that leave early.

@@ -77,10 +77,11 @@ class SlicedDevice final : public FakeDevice {
       uint64_t counter = 0;
       std::memcpy(&counter, parameters.data() + 16, sizeof counter);
       auto* const claimed = reinterpret_cast<uint32_t*>(counter);
-      note(fmt::format("{} persistent from {}", launch.grid[0], *claimed));
+      const std::string at_most = limited ? fmt::format(" at most {}", limit()) : "";
+      note(fmt::format("{} persistent{} from {}", launch.grid[0], at_most, *claimed));
       launched_on = stream.get();
       *claimed += claims;
-      if (launch.parameters.size() >= 64) drop_some();
+      if (launch.parameters.size() >= 64 && !limited) drop_some();
       return CUDA_SUCCESS;
     }
     const bool cut = launch.parameters.size() >= 36;  // behind the original's 12 bytes: first block, grid
@@ -116,7 +117,9 @@ class SlicedDevice final : public FakeDevice {
     if (done) done(CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  CUresult write_value(const StreamRef&, uint64_t, uint64_t, uint32_t, uint32_t) override {
+  CUresult write_value(const StreamRef&, uint64_t, uint64_t value, uint32_t, uint32_t) override {
+    std::lock_guard lock(mutex);
+    values.push_back(value);
     ++told;
     return CUDA_SUCCESS;
   }
@@ -151,6 +154,10 @@ class SlicedDevice final : public FakeDevice {
     }
     for (TimeSliceDone& done : all) done(1000);
   }
+  std::vector<uint64_t> limits() {
+    std::lock_guard lock(mutex);
+    return values;
+  }
   std::vector<std::string> seen() {
     std::lock_guard lock(mutex);
     return notes;
@@ -163,8 +170,9 @@ class SlicedDevice final : public FakeDevice {
   int fail_at = -1, taken = 0;
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::vector<std::byte> parameters;
-  uint32_t claims = 5;  // blocks that a launch of persistent ones does before it stops
-  uint32_t drops = 0;   // of these, that the next launch drops
+  uint32_t claims = 5;   // blocks that a launch of persistent ones does before it stops
+  bool limited = false;  // they are limited on each SM
+  uint32_t drops = 0;    // of these, that the next launch drops
   std::atomic<int> told{0};
   bool has_sides = false;         // streams beside the program's
   std::atomic<bool> begun{true};  // what the program's stream was given before
@@ -172,6 +180,12 @@ class SlicedDevice final : public FakeDevice {
   int sides = 0;
 
  private:
+  // What the launch's limit stands at: the last of its parameters.
+  uint32_t limit() const {
+    uint64_t at = 0;
+    std::memcpy(&at, parameters.data() + 56, sizeof at);
+    return *reinterpret_cast<const uint32_t*>(at);
+  }
   static int side_of(const StreamRef& stream) {
     const auto* side = dynamic_cast<const Side*>(stream.get());
     return side ? side->number : 0;
@@ -190,6 +204,7 @@ class SlicedDevice final : public FakeDevice {
 
   std::deque<TimeSliceDone> held;
   std::vector<std::string> notes;
+  std::vector<uint64_t> values;  // that were written beside kernels
 };
 
 inline SlicingSettings forced(uint64_t blocks, VariantChoice variant = VariantChoice::kSliced) {
