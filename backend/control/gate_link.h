@@ -93,6 +93,9 @@ struct alignas(64) Gate {
   // Written by the runner: samples that were too long for a time slice, of launches whose time is to be found out; and
   // how often it was found out then.
   std::atomic<uint32_t> cut_samples, learnt;
+  // Written by the session: among the gates of one virtual GPU and engine, higher goes first (ArbiterOptions). What is
+  // written after an ask holds for the next.
+  std::atomic<int32_t> priority;
 };
 static_assert(sizeof(Gate) == 128);
 

@@ -135,6 +135,7 @@ Status Process::take_slot(Runner* runner) {
   runner->set_served({owner(), who_.pid, who_.uid, slot_});
   pid_ = runner->pid();
   window_base_ = runner->window_base();
+  if (slot_ >= 0) owner_->usage_page_->set_priority(slot_, -nice_);
   if (slot_ < 0) return Status::error(EAGAIN, "all {} slots of this virtual GPU are in use", kUsageSlots);
   if (owner_->config_.slots) owner_->config_.slots->taken(static_cast<uint32_t>(slot_), runner);
   return {};
@@ -332,6 +333,11 @@ void Process::remove_ram(uint32_t ram, std::function<void()> done) {
   });
 }
 
+void Process::set_nice(int32_t nice) {
+  nice_ = nice;
+  if (slot_ >= 0 && runner_) owner_->usage_page_->set_priority(slot_, -nice);
+}
+
 std::optional<ProcessSlot> Process::slot() const {
   if (slot_ < 0 || !runner_) return std::nullopt;
   return ProcessSlot{who_.pid, slot_};
@@ -351,6 +357,7 @@ nlohmann::json Process::status() const {
   if (runner_) object["mps"] = runner_->mps();
   if (runner_ && !runner_->mps().empty()) object["mps_priority"] = to_text(runner_->mps_priority());
   if (slot_ >= 0) object["slot"] = slot_;
+  if (nice_ != 0) object["nice"] = nice_;
   if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->usage_page_->usage(slot_));
   return object;
 }

@@ -33,6 +33,8 @@ class Process : public std::enable_shared_from_this<Process> {
   void drop_mapping(const Request& request, const Answer& answer);
   void kick(const Answer& answer);
   void ping(const Answer& answer) const;
+  // Among the processes of its virtual GPU; the arbiter hears of it with its next ask.
+  void set_nice(int32_t nice);
   // Ends it; `done` when its runner is reaped.
   void end(Runner::Stop how, std::function<void()> done);
 
@@ -97,6 +99,7 @@ class Process : public std::enable_shared_from_this<Process> {
   State state_ = State::kStarting;
   Runner* runner_ = nullptr;
   int slot_ = -1;
+  int32_t nice_ = 0;
   int pid_ = 0;               // of its runner, also when that has ended
   uint64_t window_base_ = 0;  // of the same
   bool files_ = false;        // it has regions of files, which are not kept

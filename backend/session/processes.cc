@@ -50,6 +50,9 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer, 
       return process->kick(answer);
     case VGPU_CTL_PING:
       return process->ping(answer);
+    case VGPU_CTL_PRIORITY:
+      process->set_nice(request.nice);
+      return answer(make_reply(0, ""), {});
     default:
       return answer(make_reply(EINVAL, "this is asked of the session itself: process 0"), {});
   }

@@ -34,6 +34,8 @@ Shape shape_of(uint32_t type) {
       return {sizeof(vgpu_ctl_drop), false};
     case VGPU_CTL_QUERY:
       return {sizeof(vgpu_ctl_query), false};
+    case VGPU_CTL_PRIORITY:
+      return {sizeof(vgpu_ctl_priority), false};
     default:
       return {0, false};
   }
@@ -95,6 +97,12 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
     request.drop_id = read<vgpu_ctl_drop>(bytes).id;
   }
   if (request.type == VGPU_CTL_QUERY) request.query = read<vgpu_ctl_query>(bytes);
+  if (request.type == VGPU_CTL_PRIORITY) {
+    request.nice = static_cast<int32_t>(read<vgpu_ctl_priority>(bytes).nice);
+    if (request.nice < kNiceLeast || request.nice > kNiceMost) {
+      return Status::error(EINVAL, "nice values go from {} to {}, not {}", kNiceLeast, kNiceMost, request.nice);
+    }
+  }
   if (shape.segments) {
     request.add = read<vgpu_ctl_add_region>(bytes);
     if (Status status = read_segments(bytes.subspan(shape.bytes), &request); !status.ok()) return status;

@@ -14,6 +14,7 @@ namespace bandsaw {
 
 inline constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t round_to_pages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+inline constexpr int32_t kNiceLeast = -20, kNiceMost = 19;
 inline constexpr uint64_t kGuestAddressEnd = uint64_t{1} << 56;  // user half of x86-64 with five-level tables
 
 // Only the members that `type` names are filled.
@@ -25,6 +26,7 @@ struct Request {
   std::vector<vgpu_segment> segments;
   uint32_t drop_id = 0;
   vgpu_ctl_query query{};
+  int32_t nice = 0;
 };
 
 // `bytes` must be a private copy. EINVAL says what is wrong.

@@ -158,6 +158,10 @@ int UsagePageOwner::take_slot() {
   return -1;
 }
 
+void UsagePageOwner::set_priority(int slot, int32_t priority) {
+  for (Gate& gate : page_->grant_page.gates[static_cast<size_t>(slot)]) gate.priority = priority;
+}
+
 void UsagePageOwner::give_back(int slot) {
   Usage last = usage(slot);
   page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0

@@ -63,6 +63,8 @@ class UsagePageOwner {
   void open_gates();
   // A zeroed slot, or -1 when all are taken.
   int take_slot();
+  // Of its gates, among those of this virtual GPU: higher goes first.
+  void set_priority(int slot, int32_t priority);
   // After the runner's death: its memory is free again, its counters join the sums.
   void give_back(int slot);
   unsigned taken() const { return taken_count_; }

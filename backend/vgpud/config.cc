@@ -72,6 +72,11 @@ void read_planning(ConfigReader* reader, Config* config) {
     reader->check("scheduler.charge", Status::error(EINVAL, "'{}'; there are \"heads\" and \"blocks\"", charge));
   }
   config->scheduler.charge_by_blocks = charge == "blocks";
+  std::optional<bool> priorities;
+  reader->flag("scheduler.process_priorities", &priorities, false,
+               "of the programs of one virtual GPU those with the lower nice value go first, wherever programs ask for "
+               "time slices");
+  config->scheduler.process_priorities = priorities.value_or(false);
   reader->text("mps.command", &config->mps_command, "a name, looked for in PATH and beside nvidia-smi, or a path");
 }
 

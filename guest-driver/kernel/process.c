@@ -185,6 +185,23 @@ static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello 
 	return error;
 }
 
+/* A host that does not know of it refuses it: then all programs are equal. */
+static void tell_nice(struct vgpu_process *process, u32 id)
+{
+	struct vgpu_request *request;
+	int nice = task_nice(current);
+	bool maybe_done;
+
+	if (!process->mm || !nice)
+		return;
+	request = vgpu_request_new(VGPU_CTL_PRIORITY, id, sizeof(request->body.priority));
+	if (!request)
+		return;
+	request->body.priority.nice = cpu_to_le32((u32)nice);
+	vgpu_request_send(process->device, request, &maybe_done);
+	vgpu_request_put(request);
+}
+
 int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hello)
 {
 	struct vgpu_device *device = process->device;
@@ -213,6 +230,7 @@ int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hell
 		WRITE_ONCE(process->lost, true);
 	} else {
 		smp_store_release(&process->ready, true);
+		tell_nice(process, id);
 	}
 out:
 	mutex_unlock(&process->lock);

@@ -113,6 +113,7 @@ struct vgpu_request {
 		struct vgpu_ctl_add_region add;
 		struct vgpu_ctl_drop drop;
 		struct vgpu_ctl_query query;
+		struct vgpu_ctl_priority priority;
 	} body;
 	struct vgpu_ctl_reply reply;
 };

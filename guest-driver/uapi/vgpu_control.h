@@ -66,7 +66,8 @@ enum vgpu_ctl_type {
 	VGPU_CTL_DROP_REGION = 6,    /* struct vgpu_ctl_drop; waits until nothing uses the region */
 	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a ring has a record */
 	VGPU_CTL_PING = 8,           /* struct vgpu_ctl_header; process 0 asks the session itself */
-	VGPU_CTL_QUERY = 9           /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
+	VGPU_CTL_QUERY = 9,          /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
+	VGPU_CTL_PRIORITY = 10       /* struct vgpu_ctl_priority; sessions of earlier releases refuse it */
 };
 
 struct vgpu_ctl_header {
@@ -80,6 +81,13 @@ struct vgpu_ctl_create_process {
 	__le32 pid;   /* for people: logs and usage */
 	__le32 uid;
 	__u8 comm[16];
+};
+
+/* Whose time slices go first among the processes of one virtual GPU: as nice values, -20 (first) to 19. */
+struct vgpu_ctl_priority {
+	struct vgpu_ctl_header header;
+	__le32 nice; /* two's complement */
+	__le32 reserved;
 };
 
 struct vgpu_segment {

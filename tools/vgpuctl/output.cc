@@ -167,6 +167,8 @@ std::string host_line(const json& host) {
 void print_processes(const json& processes) {
   std::vector<std::vector<std::string>> rows = {
       {"PROCESS", "PID", "VIA", "STATE", "MEMORY", "CALLS", "LAUNCHES", "COMPUTE", "COPY"}};
+  const bool nice = std::ranges::any_of(processes, [](const json& process) { return process.contains("nice"); });
+  if (nice) rows.front().emplace_back("NICE");
   for (const json& process : processes) {
     rows.push_back({get<std::string>(process, "/comm", "?"), std::to_string(get<uint64_t>(process, "/pid", 0)),
                     get(process, "/direct", false) ? "direct" : "vm", get<std::string>(process, "/state", "?"),
@@ -175,6 +177,7 @@ void print_processes(const json& processes) {
                     std::to_string(get<uint64_t>(process, "/usage/launches", 0)),
                     seconds(get<uint64_t>(process, "/usage/compute_ns", 0)),
                     seconds(get<uint64_t>(process, "/usage/copy_ns", 0))});
+    if (nice) rows.back().push_back(std::to_string(get<int64_t>(process, "/nice", 0)));
   }
   print_table(rows);
 }

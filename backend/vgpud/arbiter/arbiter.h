@@ -41,6 +41,9 @@ struct ArbiterOptions {
   // Of MPS virtual GPUs whose kernels are planned beside each other, each is charged its part of the blocks on the SMs;
   // false: all the same.
   bool charge_by_blocks = false;
+  // Of the programs of one virtual GPU those go first whose gates say so; while these differ, all of them ask for each
+  // time slice. Where the hardware switches between programs, nobody asks.
+  bool process_priorities = false;
 };
 
 using EngineShares = std::array<sched::Share, kEngines>;

@@ -46,8 +46,11 @@ void EngineQueues::remove(const VgpuState& vgpu, sched::Time now) { (void)schedu
 
 void EngineQueues::ask(VgpuState& vgpu, uint32_t slot, unsigned engine, sched::Time now) {
   const GateState& state = vgpu.slots[slot][engine];
-  const sched::Request request{
-      .id = state.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
+  const sched::Request request{.id = state.ask.id,
+                               .vgpu = vgpu.id,
+                               .engine = static_cast<Engine>(engine),
+                               .estimate = 0,
+                               .priority = options_->process_priorities ? table_->priority_at(vgpu, slot, engine) : 0};
   if (scheduler_->arrival(request, now) != sched::Error::kNone) return table_->grant(vgpu, slot, engine, {}, now);
   waiting_[request.id] = {&vgpu, slot, engine};
 }

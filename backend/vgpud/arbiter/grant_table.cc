@@ -1,6 +1,7 @@
 #include "backend/vgpud/arbiter/grant_table.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "memory/base/futex.h"
 
@@ -73,6 +74,24 @@ uint32_t GrantTable::running_at(const VgpuState& vgpu, uint32_t slot, unsigned e
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
   const uint32_t ended = gate.ended, running = gate.begun - ended;
   return running > kTimeSlicesAtOnce ? 0 : running;
+}
+
+int GrantTable::priority_at(const VgpuState& vgpu, uint32_t slot, unsigned engine) {
+  constexpr int kMost = 20;
+  return std::clamp<int>(vgpu.grant_page->gates[slot][engine].priority, -kMost, kMost);
+}
+
+bool GrantTable::has_priorities(const VgpuState& vgpu, Queue queue) const {
+  if (!options_->process_priorities) return false;
+  std::optional<int> first;
+  bool differ = false;
+  for_gates(vgpu, queue, [&](uint32_t slot, unsigned engine, const GateState& state) {
+    if (state.asked == 0) return;
+    const int one = priority_at(vgpu, slot, engine);
+    differ |= one != first.value_or(one);
+    first = one;
+  });
+  return differ;
 }
 
 void GrantTable::answer(VgpuState& vgpu, uint32_t slot, unsigned engine) {

@@ -80,6 +80,10 @@ class GrantTable {
   static bool waits_for_compute(const VgpuState& vgpu);
   // How many time slices of the gate have begun and not ended; 0 if its counters are nonsense.
   static uint32_t running_at(const VgpuState& vgpu, uint32_t slot, unsigned engine);
+  // What the gate says, within the bounds of nice values.
+  static int priority_at(const VgpuState& vgpu, uint32_t slot, unsigned engine);
+  // The gates of the queue that its programs have used differ in priority, and that is to be kept.
+  bool has_priorities(const VgpuState& vgpu, Queue queue) const;
 
   // The ask that waits may begin. `resident`, `blocks`: of a planned grid slice, as in Gate.
   struct Planned {

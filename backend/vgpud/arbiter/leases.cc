@@ -32,6 +32,7 @@ void Leases::open_for_one_alone(Queue queue, sched::Time now) {
     }
   }
   if (!alone || alone->leases[queue].state != Lease::State::kNone || alone->shares[queue].cap < 100) return;
+  if (table_->has_priorities(*alone, queue)) return;
   open(*alone, queue, now);
 }
 
@@ -113,6 +114,7 @@ void Leases::renew(VgpuState& vgpu, Queue queue, sched::Time now) {
     busy = busy || GrantTable::running_at(vgpu, slot, engine) > 0;
   });
   if (!busy && vgpu.leases[queue].busy_ns == 0) return close(vgpu, queue, now);
+  if (table_->has_priorities(vgpu, queue)) return close(vgpu, queue, now);
   end(vgpu, queue, now);
   const sched::Time credit = vgpu.leases[queue].credit;
   const bool taken = take(vgpu, queue, now);

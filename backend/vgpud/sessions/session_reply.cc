@@ -45,7 +45,7 @@ constexpr Field kProcess[] = {{"process", Kind::kCount}, {"pid", Kind::kCount}, 
                               {"comm", Kind::kText},     {"direct", Kind::kFlag},       {"state", Kind::kText},
                               {"runner", Kind::kCount},  {"rings", Kind::kCount},       {"regions", Kind::kCount},
                               {"mps", Kind::kText},      {"mps_priority", Kind::kText}, {"usage", Kind::kObject},
-                              {"slot", Kind::kCount}};
+                              {"slot", Kind::kCount},    {"nice", Kind::kCount}};
 constexpr Field kReply[] = {{"ok", Kind::kFlag},
                             {"error", Kind::kText},
                             {"mps", Kind::kText},

@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -70,6 +71,7 @@ class DirectTransport : public Transport {
   // `file`: whose pages they are; -1: the arena's.
   int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes, int file = -1);
   int drop(uint32_t type, uint32_t id);
+  void send_nice();
   // Maps an unused part of the arena. Returns its offset, or Window::kNone.
   uint64_t map_range(uint64_t bytes);
   void close_backed(const SharedBlock& block);
@@ -133,9 +135,21 @@ bool DirectTransport::hello(TransportFailure* failure) {
   } else if (space_->arena < 0 || kick_ < 0) {
     failure->message = "the session did not hand over its descriptors";
   } else {
+    send_nice();
     return agree(&space_->window, reply.value, part_, &host_, failure);
   }
   return false;
+}
+
+// A host that does not know of it refuses it: then all programs are equal.
+void DirectTransport::send_nice() {
+  errno = 0;
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  if (errno != 0 || nice == 0) return;
+  vgpu_ctl_priority request{};
+  request.header = {VGPU_CTL_PRIORITY, kProcess};
+  request.nice = static_cast<__le32>(nice);
+  (void)ask(&request, sizeof(request));
 }
 
 ssize_t DirectTransport::send_with(int socket, const void* request, size_t bytes, int descriptor) {

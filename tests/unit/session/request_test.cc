@@ -22,9 +22,23 @@ TEST(Request, ExactLengthsOnly) {
       const bool good =
           (header_only && length == sizeof(vgpu_ctl_header)) ||
           (type == VGPU_CTL_QUERY && length == sizeof(vgpu_ctl_query)) ||
+          (type == VGPU_CTL_PRIORITY && length == sizeof(vgpu_ctl_priority)) ||
           (type == VGPU_CTL_CREATE_PROCESS && length == sizeof(vgpu_ctl_create_process)) ||
           ((type == VGPU_CTL_DROP_RING || type == VGPU_CTL_DROP_REGION) && length == sizeof(vgpu_ctl_drop));
       EXPECT_EQ(parse_request(bytes).ok(), good) << type << " " << length;
+    }
+  }
+}
+
+TEST(Request, NiceValuesAreThoseOfLinux) {
+  for (const int32_t nice : {-21, -20, 0, 19, 20, INT32_MIN}) {
+    vgpu_ctl_priority priority{};
+    priority.header = {VGPU_CTL_PRIORITY, 1};
+    priority.nice = static_cast<__le32>(nice);
+    const auto request = parse_request(std::as_bytes(std::span(&priority, 1)));
+    ASSERT_EQ(request.ok(), nice >= -20 && nice <= 19) << nice;
+    if (request.ok()) {
+      EXPECT_EQ(request.value().nice, nice);
     }
   }
 }

@@ -24,7 +24,8 @@ EngineShares equal(int percent, int cap = 100) {
 // One process of a virtual GPU with more work than it gets, on the compute engine.
 struct Runner {
   std::string vgpu;
-  std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
+  std::shared_ptr<GrantPage> grant_page = std::make_shared<GrantPage>();
+  uint32_t slot = 0;
   Time length = kTimeSlice;
   double told = 1;       // part of the time that it admits
   uint32_t at_once = 2;  // time slices it wants in flight
@@ -34,7 +35,7 @@ struct Runner {
   bool asking = false;
   Time held = 0;  // of the engine, truly
 
-  Gate& gate() { return grant_page->gates[0][0]; }
+  Gate& gate() { return grant_page->gates[slot][0]; }
 };
 
 class ArbiterCoreTest : public testing::Test {
@@ -47,8 +48,16 @@ class ArbiterCoreTest : public testing::Test {
     core_->attach(name, runner.grant_page.get(), now_);
     return runner;
   }
+  // Another process of the same virtual GPU.
+  Runner& sibling(const Runner& of) {
+    Runner& runner = *runners_.emplace_back(std::make_unique<Runner>());
+    runner.vgpu = of.vgpu;
+    runner.grant_page = of.grant_page;
+    runner.slot = of.slot + 1;
+    return runner;
+  }
   void tell(Runner& runner) {
-    set_pending(*runner.grant_page, 0);
+    set_pending(*runner.grant_page, runner.slot);
     core_->on_pending(runner.vgpu, now_);
     next_ = core_->run(now_);
   }
@@ -144,6 +153,43 @@ TEST_F(ArbiterCoreTest, AnIdleOneAsksAnew) {
   run_until(now_ + kSecond);
   EXPECT_EQ(one.gate().open, 0u);
   EXPECT_EQ(use(one).in_flight, 0u);
+}
+
+// Gdev's figure 10: a task of highest priority beside one of lower priority, with and without priorities.
+TEST_F(ArbiterCoreTest, ProcessesOfOneVirtualGpuGoByTheirPriority) {
+  for (const bool kept : {false, true}) {
+    runners_.clear();
+    make({.process_priorities = kept});
+    Runner& low = join("a", 100);
+    run_until(now_ + kSecond);
+    EXPECT_EQ(low.gate().open, 1u);
+    Runner& high = sibling(low);
+    for (Gate& gate : high.grant_page->gates[high.slot]) gate.priority = 5;
+    run_until(now_ + 200 * kMillisecond);
+    part(high, low);
+    run_until(now_ + kSecond);
+    EXPECT_NEAR(part(high, low), kept ? 100 : 50, kept ? 2 : 5);
+    EXPECT_EQ(low.gate().open, kept ? 0u : 1u);
+    // What it leaves is the other's.
+    high.at_once = 0;
+    run_until(now_ + 200 * kMillisecond);
+    part(high, low);
+    run_until(now_ + kSecond);
+    EXPECT_LT(part(high, low), 1);
+    core_.reset();
+  }
+}
+
+TEST_F(ArbiterCoreTest, PrioritiesOfProcessesBindNoOtherVirtualGpu) {
+  make({.process_priorities = true});
+  Runner& one = join("a", 50);
+  Runner& high = sibling(one);
+  for (Gate& gate : high.grant_page->gates[high.slot]) gate.priority = INT32_MAX;
+  Runner& other = join("b", 50);
+  run_until(now_ + 200 * kMillisecond);
+  part(high, other);
+  run_until(now_ + 2 * kSecond);
+  EXPECT_NEAR(part(high, other), 50, 3);
 }
 
 TEST_F(ArbiterCoreTest, SharesHoldBetweenTwo) {

@@ -216,6 +216,8 @@ TEST_F(ConfigTest, ReadsThePlanningMode) {
   const auto plain = parse_config("", "x");
   EXPECT_EQ(plain.value().planning_mode, PlanningMode::kMps);
   EXPECT_FALSE(plain.value().scheduler.charge_by_blocks);
+  EXPECT_FALSE(plain.value().scheduler.process_priorities);
+  EXPECT_TRUE(parse_config("[scheduler]\nprocess_priorities = true", "x").value().scheduler.process_priorities);
   EXPECT_EQ(plain.value().mps_command, "nvidia-cuda-mps-control");
   const auto config = parse_config("[scheduler]\nplanning = \"slices-fifo\"\n[mps]\ncommand = \"/opt/mps\"", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
