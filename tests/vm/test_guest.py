@@ -93,7 +93,7 @@ def test_a_program_is_checkpointed_by_another(guest):
 def test_a_program_counts_on_in_a_new_runner(guest, tmp_path):
     rounds = "tail -1 /tmp/save_all.log"
     guest.shell("rm -f /tmp/told; mkfifo /tmp/told; sleep 600 >/tmp/told &")
-    guest.start("save_all", "\n3\n", 8, stdin="/tmp/told")
+    guest.start("save_all", "\n3\n", 8, "graph", stdin="/tmp/told")
     before = host.live("test0")["processes"][0]["runner"]
     host.vgpuctl("save", "test0", str(tmp_path / "saved"), "--all")
     wait_until(lambda: host.live("test0")["processes"][0]["state"] == "away", 20, "the end of its runner")
