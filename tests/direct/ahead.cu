@@ -1,4 +1,4 @@
-// Keeps kernels queued until its time is over, each some milliseconds long, then prints how many ended. Arguments:
+// Keeps kernels queued until its time is over, each some ten milliseconds long, then prints how many ended. Arguments:
 // seconds. Prints "running" when the first has ended.
 #include <cuda_runtime.h>
 
@@ -19,7 +19,7 @@ static void check(cudaError_t error, const char* what) {
 }
 
 int main(int argc, char** argv) {
-  constexpr int kAhead = 16, kRounds = 200000;
+  constexpr int kAhead = 8, kRounds = 2000000;
   const double seconds = argc > 1 ? std::atof(argv[1]) : 5;
   unsigned* data = nullptr;
   check(cudaMalloc(&data, 32 * sizeof *data), "cudaMalloc");
