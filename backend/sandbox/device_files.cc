@@ -61,7 +61,8 @@ std::vector<std::string> nvidia_files(const std::string& devices) {
   return names;
 }
 
-std::vector<std::string> files_of_gpu(const std::string& gpu, const std::string& devices, const std::string& driver) {
+std::vector<std::string> files_of_gpu(const std::string& gpu, bool peers, const std::string& devices,
+                                      const std::string& driver) {
   const bool part = gpu.starts_with("MIG-");  // capabilities say who may use which instance
   const std::string minor = minor_of(gpu, driver);
   std::vector<std::string> names = nvidia_files(devices);
@@ -69,7 +70,7 @@ std::vector<std::string> files_of_gpu(const std::string& gpu, const std::string&
   const bool known = !minor.empty() && std::find(names.begin(), names.end(), wanted) != names.end();
   std::erase_if(names, [&](const std::string& name) {
     if (name.starts_with(kCapabilities)) return !part;
-    return is_gpu(name) && known && name != wanted;
+    return is_gpu(name) && known && !peers && name != wanted;
   });
   return names;
 }

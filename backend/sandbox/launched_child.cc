@@ -35,7 +35,7 @@ constexpr unsigned long kQuiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
 Status show_gpu(const ChildPlan& plan) {
   const std::string devices = std::string(kAsideFolder) + "/dev";
-  for (const std::string& name : files_of_gpu(plan.gpu, devices)) {
+  for (const std::string& name : files_of_gpu(plan.gpu, plan.config.peers, devices)) {
     const std::string place = "/dev/" + name;
     if (::access(place.c_str(), F_OK) != 0) continue;  // it came after the root was made
     if (Status status = bind(devices + "/" + name, place); !status.ok()) return status;
@@ -121,7 +121,7 @@ Status close_file_system(const ChildPlan& plan) {
   // Without PID numbers of its own it sees all processes there, as every user of the host does.
   paths.use.emplace_back(plan.own_numbers || plan.config.gpu ? "/proc" : "/proc/self");
   if (plan.config.gpu) {
-    for (const std::string& name : files_of_gpu(plan.gpu)) paths.use.push_back("/dev/" + name);
+    for (const std::string& name : files_of_gpu(plan.gpu, plan.config.peers)) paths.use.push_back("/dev/" + name);
     paths.write = {"/tmp", "/dev/shm"};
   }
   if (!plan.mps.empty()) paths.write.push_back(plan.mps);

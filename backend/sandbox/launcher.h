@@ -41,6 +41,7 @@ struct LauncherConfig {
   std::string staging{};                   // a folder that is there, and that nobody needs in a root
   std::string mps{};                       // folder of the MPS daemons' folders; empty: none
   bool gpu = false;                        // runners use NVIDIA's driver
+  bool peers = false;                      // they may open all GPUs' device files
   bool runners_record = false;             // what kernels do, in `state`, for which they may write there too
   std::vector<std::string> environment{};  // of runners: where libraries are
 
@@ -55,7 +56,7 @@ enum class RunnerTask : uint32_t { kServe, kMakeSegment, kSensors, kCheckpointer
 struct Launch {
   RunnerTask task = RunnerTask::kServe;
   std::string argument{};                       // of kMakeSegment and kSensors
-  std::string gpu{};                            // whose device files it may open; empty: all GPUs'
+  std::string gpu{};                            // whose device files it may open, without peers; empty: all GPUs'
   std::string mps{};                            // the folder of the daemon whose client it becomes; empty: of none
   const std::vector<std::string>& environment;  // NAME=value
 };

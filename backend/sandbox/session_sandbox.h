@@ -16,6 +16,7 @@ struct SandboxConfig {
   uid_t uid = 0;  // user and group to become when started as root; 0: stay
   gid_t gid = 0;
   uid_t runner_uid = 0;                // of its runners
+  bool peers = true;                   // these may open all GPUs' device files
   std::vector<std::string> folders{};  // of sockets that it connects to
   std::string staging{};               // a folder that is there and none of them
   int own_folder = -1;                 // an open folder that it writes in, wherever that lies; -1: none

@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
   app.add_option("--runner-uid", config.sandbox.runner_uid, "user and group of its runners when started as root");
   app.add_option("--sandbox", sandbox,
                  "auto, required or off: whether namespaces and roots that the host forbids are passed over");
+  app.add_option("--peers", config.sandbox.peers, "whether runners may open all GPUs' device files");
   app.add_option("--limits", limits, "what its programs may hold: contexts=1024 streams=65536 and so on");
   app.add_option("--owner", owner, "whose direct.sock is: anybody, user:NUMBER, group:NUMBER, nobody");
   app.add_option("--vm-owner", vm_owner, "whose vfio.sock is");

@@ -378,6 +378,7 @@ Status Session::start_launcher() {
                           .staging = vgpu_directory(config_.run, config_.name),
                           .mps = mps_folder(config_.run),
                           .gpu = is_cuda(sharing_config_),
+                          .peers = config_.sandbox.peers,
                           .environment = runner_environment_};
   if (!config_.state.empty()) open_state(&launcher);
   auto started = Launcher::start(launcher);

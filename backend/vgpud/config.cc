@@ -149,6 +149,12 @@ void read_sandbox(ConfigReader* reader, Config* config) {
       "sandbox.mode", &config->sandbox_mode,
       "auto: sessions and runners have roots, namespaces and users of their own as far as this host allows; required: "
       "no session without; off: users alone");
+  std::optional<bool> peers;
+  reader->flag(
+      "sandbox.peers", &peers, true,
+      "on hosts with several GPUs runners may open the device files of all, as programs need that have virtual "
+      "GPUs on several; false: of their own GPU alone, and these reach no memory of each other's");
+  config->sandbox_peers = peers.value_or(true);
   const std::string& mode = config->sandbox_mode;
   if (mode != "auto" && mode != "required" && mode != "off") {
     reader->check("sandbox.mode", Status::error(EINVAL, "'{}'; there are \"auto\", \"required\" and \"off\"", mode));

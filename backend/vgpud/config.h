@@ -45,6 +45,7 @@ struct Config {
   // first_runner_uid + its index (0: as the session). Neither distributions nor systemd give the defaults' ranges out.
   uint32_t first_uid = 60600, first_runner_uid = 80000;
   std::string sandbox_mode = "auto";  // "auto", "required", "off": of namespaces and roots (backend/sandbox/launcher.h)
+  bool sandbox_peers = true;          // runners may open the device files of all GPUs
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
   // That libvirt's QEMU runs as: vfio.sock of one that has an owner and is attached to a domain is this user's. Empty:

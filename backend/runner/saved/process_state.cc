@@ -45,6 +45,12 @@ class Reader {
     if (take(sizeof value)) std::memcpy(&value, taken_.data(), sizeof value);
     return value;
   }
+  // No other number is one.
+  CUresult result() {
+    const auto number = one<uint32_t>();
+    good_ = good_ && number <= CUDA_ERROR_UNKNOWN;
+    return good_ ? static_cast<CUresult>(number) : CUDA_SUCCESS;
+  }
   std::span<const std::byte> bytes() {
     const auto size = one<uint64_t>();
     return size <= kBytesMost && take(size) ? taken_ : std::span<const std::byte>();
@@ -180,7 +186,7 @@ RingState read_ring(Reader* in) {
   RingState ring;
   ring.id = in->one<uint32_t>();
   ring.state.head = in->one<uint64_t>();
-  ring.state.late_error = in->one<CUresult>();
+  ring.state.late_error = in->result();
   ring.pending = in->blob();
   return ring;
 }
@@ -226,7 +232,7 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
   ProcessState state;
   state.window_base = in.one<uint64_t>();
   state.part = in.one<uint32_t>();
-  state.sticky = in.one<CUresult>();
+  state.sticky = in.result();
   state.last_seq = in.one<uint64_t>();
   state.output = in.text();
   state.generations = in.numbers<uint32_t>();

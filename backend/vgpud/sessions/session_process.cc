@@ -83,6 +83,8 @@ std::vector<std::string> session_arguments(const Config& config, const VgpuSpec&
                                      std::to_string(users.runners),
                                      "--sandbox",
                                      config.sandbox_mode,
+                                     "--peers",
+                                     config.sandbox_peers ? "true" : "false",
                                      "--limits",
                                      to_text(effective_limits(config.limits, spec.limits)),
                                      "--owner",

@@ -261,12 +261,15 @@ class DeviceFilesTest : public LauncherTest {
                                          << minor << "\n";
     }
   }
-  Words of(const std::string& gpu) { return files_of_gpu(gpu, folder_ / "dev", folder_ / "driver"); }
+  Words of(const std::string& gpu, bool peers = false) {
+    return files_of_gpu(gpu, peers, folder_ / "dev", folder_ / "driver");
+  }
 };
 
 TEST_F(DeviceFilesTest, OneGpuHasItsOwn) {
   EXPECT_EQ(of("GPU-a"), (Words{"nvidia-uvm", "nvidia1", "nvidiactl"}));
   EXPECT_EQ(of("MIG-c"), (Words{"nvidia-caps/nvidia-cap1", "nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"}));
+  EXPECT_EQ(of("GPU-a", true), (Words{"nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"})) << "it reaches others' memory";
   // Of one whose file is not there, and of one that the driver does not know, those of all.
   for (const char* unknown : {"GPU-b", "GPU-x", ""}) {
     EXPECT_EQ(of(unknown), (Words{"nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"})) << unknown;
