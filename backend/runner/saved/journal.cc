@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace bandsaw::runner {
 namespace {
@@ -157,13 +158,14 @@ void Journal::prune() {
 std::vector<JournalEntry> Journal::entries(std::string* why) {
   std::lock_guard lock(mutex_);
   prune();
-  std::vector<JournalEntry> all;
-  for (const auto& [place, entry] : entries_) all.push_back(entry);
-  // Memory that a texture reads may have been given again since.
-  std::stable_partition(all.begin(), all.end(), [](const JournalEntry& entry) {
+  // Memory that a texture reads may have been given again since, so textures come last.
+  std::vector<JournalEntry> all, textures;
+  for (const auto& [place, entry] : entries_) {
     wire::CheckedRecord record;
-    return wire::check(entry.record, &record) != nullptr || record.opcode != Opcode::kTextureCreate;
-  });
+    const bool texture = wire::check(entry.record, &record) == nullptr && record.opcode == Opcode::kTextureCreate;
+    (texture ? textures : all).push_back(entry);
+  }
+  all.insert(all.end(), std::make_move_iterator(textures.begin()), std::make_move_iterator(textures.end()));
   if (managed_variables_) *why = "managed variables";
   const bool lacks_code =
       code_left_out_ && std::any_of(all.begin(), all.end(), [](const JournalEntry& entry) {
