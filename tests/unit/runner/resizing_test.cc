@@ -18,8 +18,8 @@ class Resized : public Sliced {
 TEST_F(Resized, MoreComeBesideThemAndFewerStayWithoutAStop) {
   device_->hold_work(true);  // the counters' copies: no launch ends
   launch(30);
-  TestRing::wait([&] { return device().told == 4; });
-  const std::string beside = "1 persistent at most 3 from ";  // the device has one SM
+  TestRing::wait([&] { return device().seen().size() == 7; });  // those beside come after the limit is set
+  const std::string beside = "1 persistent at most 3 from ";    // the device has one SM
   EXPECT_EQ(device().seen(),
             (Seen{"3 persistent at most 3 from 0", "copy", "fork 1", beside + "5", "copy", beside + "10", "copy"}));
   EXPECT_EQ(device().limits(), (std::vector<uint64_t>{1, 2, 1, 2}));
