@@ -25,11 +25,10 @@ def test_programs_do_the_same_in_slices_of_other_sizes(device):
     _do_the_same(device, MORE_SIZES)
 
 
-def test_dropped_blocks_run_again(device):
-    """Each launch is stopped several times in its middle, and what its persistent blocks ran then is run again."""
-    [program] = slicing.chosen_programs(device, "dropped_blocks")
+def _counted_of_dropped_blocks(setting: slicing.Setting) -> dict:
+    [program] = slicing.chosen_programs(setting.device, "dropped_blocks")
     with only_one():
-        daemon = slicing.SlicingDaemon(slicing.Setting(device, 2, variant="persistent", drop_us=0))
+        daemon = slicing.SlicingDaemon(setting)
         try:
             outcome, counted = daemon.run_program(program), daemon.counted()
         finally:
@@ -37,21 +36,18 @@ def test_dropped_blocks_run_again(device):
     assert not outcome.wrong, outcome.output
     assert counted["launches"] == KERNELS_OF_DROPPED_BLOCKS, counted
     assert counted["grid_slices"] > counted["launches"], counted
+    return counted
+
+
+def test_dropped_blocks_run_again(device):
+    """Each launch is stopped several times in its middle, and what its persistent blocks ran then is run again."""
+    _counted_of_dropped_blocks(slicing.Setting(device, 2, variant="persistent", drop_us=0))
 
 
 def test_persistent_blocks_become_more_and_fewer_while_they_run(device):
     """The only one of each launch gets others beside it, which leave again; none of them is stopped."""
-    [program] = slicing.chosen_programs(device, "dropped_blocks")
-    with only_one():
-        daemon = slicing.SlicingDaemon(slicing.Setting(device, 1, variant="persistent", resize=True))
-        try:
-            outcome, counted = daemon.run_program(program), daemon.counted()
-        finally:
-            daemon.end()
-    assert not outcome.wrong, outcome.output
-    assert counted["launches"] == KERNELS_OF_DROPPED_BLOCKS, counted
+    counted = _counted_of_dropped_blocks(slicing.Setting(device, 1, variant="persistent", resize=True))
     assert counted["fallbacks"] == 0, counted
-    assert counted["grid_slices"] > counted["launches"], counted
 
 
 def _do_the_same(device, sizes):

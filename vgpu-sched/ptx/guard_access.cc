@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "vgpu-sched/ptx/scope.h"
 #include "vgpu-sched/ptx/special.h"
 
 namespace bandsaw::ptx {
@@ -107,6 +108,14 @@ std::string why_not_guarded(const Instruction& i) {
     }
   }
   return what.empty() ? what : what + " (" + i.full_name() + ")";
+}
+
+void add_registers(const Operand& operand, std::set<std::string, std::less<>>* names) {
+  walk_operand(operand, [&](const Operand& o) {
+    if (const auto* r = o.as<Register>()) names->insert(r->name);
+    const auto* address = o.as<Address>();
+    if (const auto* base = address ? std::get_if<Register>(&address->base) : nullptr) names->insert(base->name);
+  });
 }
 
 bool is_alone(const Instruction& i) {

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,9 @@ std::vector<GuardedAccess> guarded_accesses(const Instruction& instruction);
 
 // Why the guard cannot take an instruction: "has an instruction that ..."; "": it can.
 std::string why_not_guarded(const Instruction& instruction);
+
+// Names of the registers in an operand, those that addresses are made of among them.
+void add_registers(const Operand& operand, std::set<std::string, std::less<>>* names);
 
 // It has no effect on other threads and needs none of them: it may be executed by a part of a warp.
 bool is_alone(const Instruction& instruction);

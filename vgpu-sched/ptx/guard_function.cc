@@ -12,27 +12,12 @@ namespace {
 constexpr size_t kLongestStretch = 512;                                   // statements: all of them are there twice
 constexpr unsigned kAssert = 710, kInvalidPc = 718, kLaunchFailed = 719;  // of CUresult
 
-// Registers that an instruction writes.
-void add_written(const Instruction& i, std::set<std::string, std::less<>>* written) {
-  if (!has_result(i, kind_of(i))) return;
-  walk_operand(i.operands[0], [&](const Operand& o) {
-    if (const auto* r = o.as<Register>()) written->insert(r->name);
-  });
-}
-
 // It cannot be given another value before.
 bool reads_its_result(const Instruction& i) {
-  std::set<std::string, std::less<>> written;
-  add_written(i, &written);
-  bool reads = false;
-  for (size_t n = 1; n < i.operands.size(); ++n)
-    walk_operand(i.operands[n], [&](const Operand& o) {
-      if (const auto* r = o.as<Register>()) reads |= written.contains(r->name);
-      const auto* address = o.as<Address>();
-      if (const auto* base = address ? std::get_if<Register>(&address->base) : nullptr)
-        reads |= written.contains(base->name);
-    });
-  return reads;
+  std::set<std::string, std::less<>> written, read;
+  if (has_result(i, kind_of(i))) add_registers(i.operands[0], &written);
+  for (size_t n = 1; n < i.operands.size(); ++n) add_registers(i.operands[n], &read);
+  return std::any_of(written.begin(), written.end(), [&read](const auto& name) { return read.contains(name); });
 }
 
 }  // namespace

@@ -13,14 +13,6 @@ namespace {
 
 constexpr size_t kMostMakers = 32;  // of one address
 
-void add_registers(const Operand& operand, std::set<std::string, std::less<>>* names) {
-  walk_operand(operand, [&](const Operand& o) {
-    if (const auto* r = o.as<Register>()) names->insert(r->name);
-    const auto* address = o.as<Address>();
-    if (const auto* base = address ? std::get_if<Register>(&address->base) : nullptr) names->insert(base->name);
-  });
-}
-
 // Special registers whose values do not change while a thread runs.
 bool is_constant(std::string_view name) {
   const Special special = special_of(name);
