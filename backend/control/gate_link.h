@@ -120,6 +120,9 @@ struct GrantPage {
   // 1: no other MPS virtual GPU has anything on the compute engine, nor may begin something: runners learn what their
   // launches take. Set by the arbiter.
   std::atomic<uint32_t> goes_alone;
+  // 1: a runner keeps the compute engine in short pauses of its program, until its time slice of the hardware is over
+  // (Device::keep_engine). Set by the arbiter.
+  std::atomic<uint32_t> keep_engine;
   std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };
 

@@ -391,6 +391,10 @@ class Device {
   // device that keeps these measures nothing.
   virtual void time_slice_begin(unsigned /*engine*/) {}
   virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
+  // Where the hardware takes the compute engine from a process that has nothing on it: keeps it for this one, also in
+  // pauses. A thread of the device's asks `goes_on` about twice a millisecond; when it says no, or the device cannot go
+  // on, `ended` is called. Neither may call the device. False: it cannot, now or ever, and calls neither.
+  virtual bool keep_engine(std::function<bool()> /*goes_on*/, std::function<void()> /*ended*/) { return false; }
 
   // Work on streams. While a stream captures, these add nodes instead; `done`, which may be null, is then called at
   // once.

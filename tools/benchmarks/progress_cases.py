@@ -48,6 +48,7 @@ PROGRAMS = {
                          Size("blocks=4 rounds=200 nodes=40", 64)),
     "short": ProgramKind("tenant", Size("blocks=8 rounds=600 every_us=700", 1000),
                          Size("blocks=1 rounds=100 every_us=5000", 64)),
+    "steps": ProgramKind("tenant", Size("blocks=264 rounds=4000", 1000), Size("blocks=2 rounds=200", 64), kind="short"),
     "copies": ProgramKind("tenant", Size("bytes=2147483648", 3500), Size("bytes=8388608", 64)),
     "small-copies": ProgramKind("tenant", Size("bytes=65536 every_us=700", 1000),
                                 Size("bytes=65536 every_us=5000", 64), kind="copies"),
@@ -161,7 +162,9 @@ def cases(gpu: bool, torch: bool) -> list[Case]:
     found = _pairs([main, "sgemm", *(["convolution"] if torch else []), "graph"])
     found += [_busy(("kernel", 75), ("sgemm", 25)), _processes("graph", 8), _four(main, "sgemm", "graph", "kernel")]
     found += [_latency("sgemm"), *_copies()]
+    found += [_busy(("steps", share), ("sgemm", 100 - share)) for share in (75, 50, 25)]
     if torch:
+        found += [_busy(("inference", 75), ("sgemm", 25)), _busy(("steps", 50), ("training", 50))]
         found += [_beside_inference("training", "inference"), _beside_inference("training", "decoding")]
     return found
 
@@ -176,7 +179,7 @@ def quick(gpu: bool, torch: bool) -> list[str]:
 
 
 # Of these, alone on a virtual GPU, the time of a step is to be at most 1.01 of the driver's own.
-ALONE_PROGRAMS = ["training", "sgemm", "inference", "decoding", "convolution", "graph", "step", "kernel"]
+ALONE_PROGRAMS = ["training", "sgemm", "inference", "decoding", "convolution", "graph", "step", "kernel", "steps"]
 ALONE = "alone"
 ALONE_LIMIT = "<= 1.01"
 

@@ -48,6 +48,7 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
     const double burst = static_cast<double>(kCapBurst) * entry.share.cap / 100;
     entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
     entry.lag += static_cast<double>(span) * entry.fraction * (bursts && !is_bursty(entry) ? kBesideBursts : 1);
+    entry.behind += static_cast<double>(span) * entry.fraction;
   }
   constexpr auto kLeftMost = static_cast<double>(kLongRun);
   left_ = std::clamp(left_ + settle(loads), -kLeftMost, kLeftMost);
@@ -55,6 +56,7 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
   note(loads);
   share_out();
   settle_lags();
+  fit_keeps();
   fit_slices();
 }
 
@@ -71,8 +73,10 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
     if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt_at = now_;
     if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;
-    pause(found->second, process, load.paused - std::exchange(process.paused, load.paused));
+    const Time paused = load.paused - std::exchange(process.paused, load.paused);
+    pause(found->second, process, paused);
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
+    if (rests != 0) process.mean_pause += (static_cast<double>(paused) / rests - process.mean_pause) / 8;
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
       const double had = process.served(found->second.slice);
@@ -86,6 +90,11 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
 
 // A program that waits for its results gives the engine back when its work is done, before its time slice is over.
 double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests) {
+  if (entry.keeps) {  // it had its time slices, pauses and all
+    entry.keep_rests += rests;
+    process.restart(kLongest);
+    return 0;
+  }
   if (process.burst == kLongest) {  // of this run only the end is known
     process.restart(kLongest - 1);
     return 0;
@@ -109,6 +118,7 @@ void TimeSliceWeights::pause(Entry& entry, TimeSliceProcess& process, Time pause
   const double counted = std::clamp<double>(static_cast<double>(paused), 0, process.pause_left);
   process.pause_left -= counted;
   entry.lag -= counted / entry.active_processes;
+  entry.behind -= static_cast<double>(paused);
   if (process.burst > entry.slice) process.ahead += static_cast<double>(std::clamp<Time>(paused, 0, kSpanMost));
 }
 
@@ -190,6 +200,7 @@ double TimeSliceWeights::switches_within(const Entry& entry) const {
 void TimeSliceWeights::charge(Entry& entry, double time) {
   entry.used += time;
   entry.lag -= time;
+  entry.behind -= time;
   entry.tokens -= time;
 }
 

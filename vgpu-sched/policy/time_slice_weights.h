@@ -26,6 +26,9 @@
 //   slices.
 // - A program that pauses and has much less work than a time slice gains by shorter time slices of the others only.
 //   They become as short as leaves the others their promise.
+// - Where such a program pauses for less time than switches to the others and back would take, shorter time slices are
+//   not enough: each of its steps would cost as many switches. If it falls far behind its promise, it is to keep the
+//   engine in its pauses. Then it fills its time slices, as programs do that never rest.
 // - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
 //   program whose kernels are longer, and were never alone, has long time slices once, until that is known. It is
 //   charged for them.
@@ -67,6 +70,12 @@ struct TimeSliceOptions {
   // A virtual GPU is active for so long after its last work; with little work at a time, longer: else the others' time
   // slices were long each time that it comes back.
   Time memory = 30 * kMillisecond, burst_memory = 300 * kMillisecond;
+  // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them. Who rests more
+  // often all the same has longer pauses, and does not, until this time is over; twice as long each time.
+  Time keep_after = 1500 * kMillisecond;
+  std::uint32_t keep_rests = 50;  // in a second
+  Time keep_again = 5 * kSecond, keep_last = 60 * kSecond;
+  Time keep_alone = 10 * kSecond;  // after so long alone it is found out anew whether it is to
   // Logarithm of the weight, for each millisecond of lag per fraction: a little where all fill their time slices, which
   // then hold the shares by themselves.
   double steering = 0.002, burst_steering = 0.01;
@@ -101,6 +110,8 @@ class TimeSliceWeights {
   Time slice(VgpuId vgpu) const;
   // GPU time that it had, in sum.
   Time used(VgpuId vgpu) const;
+  // It is to keep the engine also while it has no work, until its time slice is over.
+  bool keeps(VgpuId vgpu) const;
   // False: its cap lets it have nothing for now.
   bool may_run(VgpuId vgpu) const;
   // Virtual GPUs that are active now.
@@ -128,7 +139,14 @@ class TimeSliceWeights {
     Time slice = 2 * kMillisecond;
     Time probed_at = -kLongest;  // when its last long time slice began
     std::uint32_t probes = 0;
-    Time unbounded = 0;  // what `slice` would be without the bounds of others, where these make it shorter
+    bool keeps = false;            // it is to keep the engine in its pauses
+    Time keep_from = -kLongest;    // since then it does, or not before then
+    double behind = 0;             // ns: as lag, but all of its pauses are progress, as they would be if it were alone
+    Time behind_since = 0;         // since when that is much, while it does not
+    Time beside_at = -kLongest;    // while it does: when others were there last
+    std::uint32_t keep_rests = 0;  // while it does: rests in the second from keep_from on
+    std::uint32_t keep_fails = 0;  // how often it was given up
+    Time unbounded = 0;            // what `slice` would be without the bounds of others, where these make it shorter
     bool active = false;
   };
 
@@ -149,6 +167,9 @@ class TimeSliceWeights {
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
   Time probing(Entry& entry);
+  void fit_keeps();
+  void review_keep(Entry& entry, bool others);
+  bool gains_by_keeping(const Entry& entry) const;
   void change_slices(const std::map<VgpuId, Time>& wanted);
   bool changes_visits(const std::map<VgpuId, Time>& wanted) const;
   Time bounded(Time slice, const Entry& entry) const;

@@ -14,6 +14,7 @@
 #include "backend/device/cuda/arrays.h"
 #include "backend/device/cuda/completions.h"
 #include "backend/device/cuda/heap.h"
+#include "backend/device/cuda/keep_alive.h"
 #include "backend/device/cuda/kernel_output.h"
 #include "backend/device/cuda/marks.h"
 #include "backend/device/cuda/objects.h"
@@ -137,6 +138,7 @@ class CudaDevice final : public Device {
   CUresult surface_bind(const ModuleRef& module, const std::string& name, const ArrayRef& array,
                         SurfaceRef* surface) override;
 
+  bool keep_engine(std::function<bool()> goes_on, std::function<void()> ended) override;
   void time_slice_begin(unsigned engine) override { time_slices_->begin(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { time_slices_->end(engine, std::move(done)); }
 
@@ -252,6 +254,8 @@ class CudaDevice final : public Device {
   StreamRef keep(std::shared_ptr<CudaStream> stream);
   // Waits for what is on streams that do not capture. Blocks.
   CUresult settle_beside_captures();
+  // Waits for all work of the program's in the context, which is current. Blocks.
+  CUresult context_idle();
   // Waits for all work of the context, and then calls `then`.
   void when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done);
   // Tells `done` when what was put on the stream so far is done; on failure it is not called.
@@ -339,6 +343,7 @@ class CudaDevice final : public Device {
   CudaContextRef primary_;  // retained while this lives, so that the first context of the guest is there at once
   Primary primary_state_ = Primary::kFresh;  // guarded by contexts_mutex_
   std::mutex contexts_mutex_;                // guards primary_ after it was made, too
+  std::atomic<bool> has_others_{false};      // there has been another context
   std::unique_ptr<Heap> heap_;
   uint32_t part_ = 0;                 // of the window
   std::atomic<bool> guarded_{false};  // kernels are, from before the first is loaded
@@ -371,6 +376,7 @@ class CudaDevice final : public Device {
   std::mutex streams_mutex_;
   std::vector<std::weak_ptr<CudaStream>> streams_;  // guarded by streams_mutex_: some may have gone
   size_t streams_most_ = 64;                        // guarded by streams_mutex_: then it is swept
+  std::atomic<bool> lost_streams_{false};           // one was destroyed with work on it
   std::mutex local_mutex_;
   Charge local_charge_;  // guarded by local_mutex_: local memory beyond what contexts begin with
   std::mutex arrays_mutex_;
@@ -386,6 +392,7 @@ class CudaDevice final : public Device {
   // Last members: their threads use everything above.
   std::unique_ptr<TimeSliceMeter> time_slices_;  // outlives what completions_ still waits for
   std::unique_ptr<Completions> completions_;
+  std::unique_ptr<KeepAlive> keep_alive_;
   Waiter waiter_;
 };
 

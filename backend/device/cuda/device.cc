@@ -112,6 +112,7 @@ Status CudaDevice::warm_up() {
   split_ = std::make_unique<SplitCopy>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
   time_slices_ = std::make_unique<TimeSliceMeter>(driver_, completions_.get(), host_);
+  keep_alive_ = std::make_unique<KeepAlive>(driver_, pinned_.get());
   CUmemoryPool pool = nullptr;
   if (driver_->cuDeviceGetDefaultMemPool(&pool, device_) == CUDA_SUCCESS) {
     const auto wrapped = std::make_shared<CudaPool>(driver_, host_, pool, false);

@@ -49,6 +49,8 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
     return CUDA_SUCCESS;
   }
   lock.unlock();
+  has_others_ = true;
+  keep_alive_->end();
   CUcontext made = nullptr;
   const unsigned wait = CU_CTX_SCHED_SPIN | (flags & (CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX));
   const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));
@@ -62,6 +64,7 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
 
 CUresult CudaDevice::context_destroy(const ContextRef& context) {
   const CudaContextRef gone = as(context);
+  keep_alive_->end();
   CUresult result = enter(gone);
   if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
   tell_output();

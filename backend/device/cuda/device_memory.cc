@@ -23,7 +23,7 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
   // Guarded kernels that the caller issues meanwhile must not run while the memory goes: it waits, too.
   if (guarded_) {
     CUresult result = enter();
-    if (result == CUDA_SUCCESS && captures_active_ == 0) result = driver_->cuCtxSynchronize();
+    if (result == CUDA_SUCCESS && captures_active_ == 0) result = context_idle();
     return finished(result == CUDA_SUCCESS ? free() : result, done);
   }
   when_idle(nullptr, free, std::move(done));
@@ -36,6 +36,7 @@ CUresult CudaDevice::chunk_move(uint64_t address, bool to_device) {
 
 // Pools keep what they do not need now.
 CUresult CudaDevice::memory_leave() {
+  keep_alive_->end();
   if (const CUresult result = enter()) return result;
   make_room();
   const CUresult result = check(heap_->leave(own_context()->handle));
@@ -60,7 +61,7 @@ CUresult CudaDevice::managed_add(const ContextRef&, uint64_t address, uint64_t b
 
 void CudaDevice::managed_remove(uint64_t address, Done done) {
   const auto remove = [this, address] {
-    const CUresult result = driver_->cuCtxSynchronize();
+    const CUresult result = context_idle();
     std::lock_guard lock(managed_mutex_);
     return managed_.erase(address) != 0 ? result : CUDA_ERROR_INVALID_VALUE;
   };

@@ -114,6 +114,7 @@ StreamRef CudaDevice::stream_legacy(const ContextRef& context) {
 }
 
 CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
+  if (!as(stream).work.finished()) lost_streams_ = true;
   if (const CUresult result = enter(stream)) return result;
   time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));
   return check(as(stream).destroy());

@@ -30,7 +30,7 @@ void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> c
 
 void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done) {
   auto call = [this, then = std::move(then)]() -> CUresult {
-    const CUresult result = driver_->cuCtxSynchronize();
+    const CUresult result = context_idle();
     return result == CUDA_SUCCESS ? then() : result;
   };
   wait(context, std::move(call), std::move(done));
@@ -56,6 +56,18 @@ CUresult CudaDevice::settle_beside_captures() {
   }
   driver_->cuThreadExchangeStreamCaptureMode(&mode);
   return result;
+}
+
+// What keeps the engine is none of the program's work: it is not waited for, unless there is work that belongs to no
+// stream any more.
+CUresult CudaDevice::context_idle() {
+  if (keep_alive_->active() && !lost_streams_.exchange(false)) return settle_beside_captures();
+  return driver_->cuCtxSynchronize();
+}
+
+// In the primary context: other contexts of a process have time slices of their own, and parts of the SMs their order.
+bool CudaDevice::keep_engine(std::function<bool()> goes_on, std::function<void()> ended) {
+  return !partition_ && !has_others_ && keep_alive_->begin(own_context(), std::move(goes_on), std::move(ended));
 }
 
 CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {
@@ -98,7 +110,7 @@ void CudaDevice::wait_stream_soon(const CudaContextRef& context, CUstream stream
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
   const uint64_t work = waited->work.count(), apart = waited->apart.count();
-  std::function<CUresult()> synchronize = [this] { return driver_->cuCtxSynchronize(); };
+  std::function<CUresult()> synchronize = [this] { return context_idle(); };
   if (waited->work.finished()) {  // does not block
     const CUresult result = enter(waited);
     return over(result == CUDA_SUCCESS ? synchronize() : result, synchronize, done);

@@ -144,6 +144,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   }
   state.slice = slice;
   if (engine != kCompute) return device_->time_slice_begin(engine);
+  if (slice.wide && grant_page_->keep_engine.load(std::memory_order_relaxed) != 0) keep_engine();
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();

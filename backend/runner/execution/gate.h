@@ -172,6 +172,9 @@ class GateView {
   void learn_sample(const TimeSlice& slice, uint64_t busy_ns);
   void note_beside(const TimeSlice& slice, uint64_t busy_ns);
   bool may_learn() const;
+  void keep_engine();
+  bool keeps_on() const;
+  void let_engine_go();
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
   bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }
@@ -197,6 +200,9 @@ class GateView {
   // What time slices of known launches take where nobody else has the device, to what these launches take one by one.
   // Close to 1: the gaps between them, samples that were shorter than usual, and launches that overlap.
   std::atomic<double> gaps_{1};
+  // The engine is kept in pauses: that counts as a time slice which holds no work.
+  std::atomic<bool> keeps_engine_{false};
+  bool cannot_keep_ = false;
 };
 
 }  // namespace bandsaw::runner

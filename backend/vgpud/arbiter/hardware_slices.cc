@@ -153,7 +153,7 @@ void HardwareSlices::leave(sched::Time now) {
   on_ = false;
   for (VgpuState& vgpu : table_->all()) {
     vgpu.sliced.open = false;
-    if (vgpu.grant_page) vgpu.grant_page->time_slice_ns = 0;
+    if (vgpu.grant_page) vgpu.grant_page->time_slice_ns = vgpu.grant_page->keep_engine = 0;
     unqueued_->put_back(vgpu, now);
   }
 }
@@ -248,6 +248,7 @@ sched::Time HardwareSlices::sample(sched::Time now) {
     any = any || used;
     if (used && weights_.active_processes() > 1) order(vgpu, now);
     post_slice(vgpu);
+    post_keep(vgpu);
   }
   return any ? now + (is_steered(now) ? kSample : options_->period_ns) : kNever;
 }
@@ -268,6 +269,13 @@ void HardwareSlices::post_slice(VgpuState& vgpu) {
   std::atomic<uint64_t>& word = vgpu.grant_page->time_slice_ns;
   const auto slice = static_cast<uint64_t>(shortest_slice(vgpu));
   if (word.load(std::memory_order_relaxed) != slice) word = slice;
+}
+
+void HardwareSlices::post_keep(VgpuState& vgpu) {
+  if (!vgpu.grant_page) return;
+  const uint32_t keeps = weights_.keeps(vgpu.id) ? 1 : 0;
+  std::atomic<uint32_t>& word = vgpu.grant_page->keep_engine;
+  if (word.load(std::memory_order_relaxed) != keeps) word = keeps;
 }
 
 // What the hardware has for its processes, as far as it is known.

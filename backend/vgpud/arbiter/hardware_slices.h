@@ -101,6 +101,7 @@ class HardwareSlices {
   void set_open(VgpuState& vgpu, bool open);
   void post_alone(VgpuState& vgpu);
   static void post_slice(VgpuState& vgpu);
+  void post_keep(VgpuState& vgpu);
   static sched::Time shortest_slice(const VgpuState& vgpu);
   bool is_steered(sched::Time now) const;
   sched::Time sample(sched::Time now);

@@ -33,7 +33,17 @@ class TimeSliceDevice final : public FakeDevice {
     }
     done(busy_ns);
   }
+  bool keep_engine(std::function<bool()> asked, std::function<void()> ended_then) override {
+    ++keeps;
+    goes_on = std::move(asked);
+    let_go = std::move(ended_then);
+    return can_keep;
+  }
   std::atomic<int> begun{0};
+  int keeps = 0;  // how often the engine was to be kept
+  bool can_keep = true;
+  std::function<bool()> goes_on;
+  std::function<void()> let_go;
   std::mutex mutex;
   std::deque<TimeSliceDone> ended;
 };

@@ -23,6 +23,8 @@ struct Program {
   bool knows = false;   // it reports what its work takes by itself
   bool learns = false;  // it tries to know it, and does once its work took 7/8 of a time slice at most
   std::uint32_t cut_samples = 0, learnt = 0;
+  bool can_keep = true;          // its runner keeps the engine in pauses if it is to
+  Time kept = 0;                 // steps that were followed by no rest
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
@@ -97,6 +99,8 @@ class TimeSliceWeightsTest : public testing::Test {
     const Time slice = weights_.slice(program.vgpu);
     bool alone = true;
     for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
+    if (program.can_keep && program.busy != 0 && program.pause <= kMillisecond && weights_.keeps(program.vgpu))
+      return serve_kept(program, slice);
     const Time lost = alone ? 0 : std::min(program.lost, slice / 2);
     const Time span = program.busy == 0 ? slice : std::min(slice, program.left + lost);
     if (program.left == program.busy) {
@@ -121,6 +125,22 @@ class TimeSliceWeightsTest : public testing::Test {
     }
     if (!alone) pass(kSwitch);
   }
+  // Its pauses are a part of its time slice.
+  void serve_kept(Program& program, Time slice) {
+    for (Time left = slice; left > 0;) {
+      const Time span = std::min(left, program.left + program.pause);
+      pass(span);
+      program.served += std::min(span, program.left);
+      left -= span;
+      program.left -= span;
+      if (program.left > -program.pause) break;
+      ++program.steps, ++program.kept;
+      program.measured += program.busy;
+      program.left = program.busy;
+    }
+    program.ready_since = now_;
+    pass(kSwitch);
+  }
   void pass(Time span) {
     for (const Time end = now_ + span; now_ < end;) {
       const Time until = std::min(end, sample_at_);
@@ -137,7 +157,7 @@ class TimeSliceWeightsTest : public testing::Test {
                        .busy = program.has_work(now_),
                        .measured = program.measured,
                        .own = program.knows ? program.measured : 0,
-                       .rests = static_cast<uint32_t>(program.steps),
+                       .rests = static_cast<uint32_t>(program.steps - program.kept),
                        .paused = program.paused,
                        .cut_samples = program.cut_samples,
                        .learnt = program.learnt});
@@ -355,6 +375,75 @@ TEST_F(TimeSliceWeightsTest, ShortWorkDoesNotCatchUpAtTheCostOfPromises) {
   EXPECT_GE(served(2 * kSecond)[0], 0.71);
   run_for(3 * kSecond);
   EXPECT_GE(served(3 * kSecond)[0], 0.73);
+}
+
+// Each step would cost two switches of the hardware, each longer than it.
+TEST_F(TimeSliceWeightsTest, WhoWaitsForEachOfManyShortStepsGetsItsShare) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  steps.knows = true;
+  add(2, 50);
+  run_for(3 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_FALSE(weights_.keeps(2));
+  const Time before = steps.steps;
+  const auto parts = after(1, 2 * kSecond);
+  EXPECT_NEAR(static_cast<double>((steps.steps - before) * (steps.busy + steps.pause)), 0.5 * 2e9, 0.02 * 2e9);
+  EXPECT_NEAR(parts[1], 0.5, 0.03);
+}
+
+TEST_F(TimeSliceWeightsTest, NobodyKeepsTheEngineInLongPausesOrIfItIsNotFarBehind) {
+  programs_.reserve(2);
+  add(1, 50, 68 * kMicrosecond, 900 * kMicrosecond);
+  add(2, 50);
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1)) << "the others can use its pauses";
+  programs_.clear();
+  weights_ = TimeSliceWeights();
+  add(1, 25, 550 * kMicrosecond, 250 * kMicrosecond);
+  add(2, 75, 67 * kMillisecond, 100 * kMicrosecond);
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+}
+
+TEST_F(TimeSliceWeightsTest, WhereKeepingTheEngineIsInVainItIsTriedSeldom) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  steps.can_keep = false;
+  add(2, 50);
+  int tries = 0;
+  Time kept = 0;
+  for (bool before = false; now_ < 60 * kSecond;) {
+    run_for(10 * kMillisecond);
+    const bool keeps = weights_.keeps(1);
+    tries += keeps && !before;
+    kept += keeps ? 10 * kMillisecond : 0;
+    before = keeps;
+  }
+  EXPECT_GE(tries, 3);
+  EXPECT_LE(tries, 5);
+  EXPECT_LE(kept, 4 * kSecond);
+}
+
+TEST_F(TimeSliceWeightsTest, ALatencyBoundIsKeptByShortTimeSlicesNotByKeepingTheEngine) {
+  programs_.reserve(2);
+  add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond, 500 * kMicrosecond);
+  add(2, 50);
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+}
+
+TEST_F(TimeSliceWeightsTest, WhoIsAloneKeepsNothingAndDoesAgainWhenOthersComeBack) {
+  programs_.reserve(2);
+  add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  Program& other = add(2, 50);
+  run_for(3 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  other.back_at = now_ + kSecond;
+  run_for(500 * kMillisecond);
+  EXPECT_FALSE(weights_.keeps(1));
+  run_for(600 * kMillisecond);
+  EXPECT_TRUE(weights_.keeps(1));
 }
 
 TEST_F(TimeSliceWeightsTest, IdleTimeIsLentAndNotOwed) {

@@ -1,0 +1,157 @@
+#include "backend/device/cuda/keep_alive.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace bandsaw::cuda {
+namespace {
+
+// `words`: the number of the last kernel that is to end, and, 64 bytes on, of the last one that has begun.
+constexpr char kCode[] = R"(.version 6.3
+.target sm_70
+.address_size 64
+.visible .entry keep(.param .u64 words, .param .u32 number, .param .u64 nanoseconds) {
+  .reg .b64 %at, %begin, %now, %length;
+  .reg .b32 %number, %last;
+  .reg .pred %p;
+  ld.param.u64 %at, [words];
+  ld.param.u32 %number, [number];
+  ld.param.u64 %length, [nanoseconds];
+  mov.u64 %begin, %globaltimer;
+  st.volatile.global.u32 [%at+64], %number;
+waits:
+  nanosleep.u32 500;
+  ld.volatile.global.u32 %last, [%at];
+  sub.u32 %last, %last, %number;
+  setp.ge.s32 %p, %last, 0;
+  @%p bra done;
+  mov.u64 %now, %globaltimer;
+  sub.u64 %now, %now, %begin;
+  setp.lt.u64 %p, %now, %length;
+  @%p bra waits;
+done:
+  ret;
+}
+)";
+constexpr std::chrono::microseconds kTick{500};
+constexpr uint64_t kLength = 1'000'000;  // ns
+// One runs, and one begins as soon as that ends: at the beginning of a time slice the one that was interrupted is over.
+constexpr uint32_t kQueued = 2;
+
+std::atomic<uint32_t>* counter_at(std::byte* slot, size_t offset) {
+  // A kernel of the guest process can write there as well, and deceive itself.
+  return reinterpret_cast<std::atomic<uint32_t>*>(slot + offset);
+}
+std::atomic<uint32_t>* last_of(std::byte* slot) { return counter_at(slot, 0); }
+std::atomic<uint32_t>* begun_of(std::byte* slot) { return counter_at(slot, 64); }
+
+}  // namespace
+
+KeepAlive::KeepAlive(DriverRef driver, Pinned* pinned) : driver_(std::move(driver)), pinned_(pinned) {}
+
+KeepAlive::~KeepAlive() {
+  end();
+  {
+    std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (slot_) pinned_->give_slot(slot_);
+}
+
+bool KeepAlive::begin(const CudaContextRef& context, std::function<bool()> goes_on, std::function<void()> ended) {
+  std::lock_guard lock(mutex_);
+  if (failed_ || stops_ || active_) return false;
+  if (context_ != context) release();
+  context_ = context;
+  goes_on_ = std::move(goes_on);
+  ended_ = std::move(ended);
+  active_ = true;
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  return true;
+}
+
+void KeepAlive::end() {
+  std::unique_lock lock(mutex_);
+  if (active_) finish(&lock);
+  release();
+}
+
+void KeepAlive::run() {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // other threads may capture meanwhile
+  driver_->cuThreadExchangeStreamCaptureMode(&mode);
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    changed_.wait(lock, [this] { return active_ || stops_; });
+    if (!active_ || stops_) continue;
+    if (goes_on_() && prolong()) {
+      changed_.wait_for(lock, kTick, [this] { return stops_ || !active_; });
+    } else {
+      finish(&lock);
+    }
+  }
+}
+
+// With mutex_ held; not during the call of `ended`.
+void KeepAlive::finish(std::unique_lock<std::mutex>* lock) {
+  if (slot_) last_of(slot_)->store(launched_);
+  goes_on_ = nullptr;
+  const auto ended = std::exchange(ended_, nullptr);
+  active_ = false;
+  lock->unlock();
+  ended();
+  lock->lock();
+}
+
+bool KeepAlive::prolong() {
+  if (make_current(*driver_, *context_) != CUDA_SUCCESS || !prepare()) return false;
+  for (uint32_t i = 0; i < kQueued && launched_ - begun_of(slot_)->load() < kQueued; ++i) {
+    uint64_t words = reinterpret_cast<uint64_t>(slot_), length = kLength;
+    uint32_t number = launched_ + 1;
+    void* parameters[] = {&words, &number, &length};
+    CUlaunchConfig config{};
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+    config.hStream = stream_;
+    if (driver_->cuLaunchKernelEx(&config, reinterpret_cast<CUfunction>(kernel_), parameters, nullptr) != CUDA_SUCCESS)
+      return false;
+    launched_ = number;
+  }
+  return true;
+}
+
+// What is there already is not made again. Priority: it takes the place of a block at once.
+bool KeepAlive::prepare() {
+  if (stream_) return true;
+  if (!slot_) {
+    slot_ = pinned_->take_slot();
+    if (slot_) std::memset(slot_, 0, 128);
+  }
+  int least = 0, greatest = 0;
+  failed_ = !slot_ ||
+            driver_->cuLibraryLoadData(&library_, kCode, nullptr, nullptr, 0, nullptr, nullptr, 0) != CUDA_SUCCESS ||
+            driver_->cuLibraryGetKernel(&kernel_, library_, "keep") != CUDA_SUCCESS ||
+            driver_->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS ||
+            driver_->cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, greatest) != CUDA_SUCCESS;
+  return !failed_;
+}
+
+// With mutex_ held, while it is not active.
+void KeepAlive::release() {
+  const bool there = context_ && context_->alive && make_current(*driver_, *context_) == CUDA_SUCCESS;
+  if (there && stream_) {
+    driver_->cuStreamSynchronize(stream_);
+    driver_->cuStreamDestroy(stream_);
+  }
+  if (there && library_) driver_->cuLibraryUnload(library_);
+  stream_ = nullptr;
+  library_ = nullptr;
+  context_ = nullptr;
+}
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,34 @@
+// Keeping the compute engine over the short pauses of a program, where the arbiter asks for it.
+#include "backend/runner/execution/gate.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// A pause that lasts longer is one of a program that has nothing to do: the engine is for others.
+constexpr std::chrono::milliseconds kKeepMost{1};
+
+}  // namespace
+
+// With a time slice just begun. It is one more in flight, so the gate does not come to rest.
+void GateView::keep_engine() {
+  if (cannot_keep_ || keeps_engine_.exchange(true)) return;
+  engine_states_[kCompute].in_flight.fetch_add(1);
+  grant_page_->gates[slot_][kCompute].begun.fetch_add(1);
+  if (device_->keep_engine([this] { return keeps_on(); }, [this] { let_engine_go(); })) return;
+  cannot_keep_ = true;
+  let_engine_go();
+}
+
+bool GateView::keeps_on() const {
+  const bool wanted = grant_page_->keep_engine.load(std::memory_order_relaxed) != 0 && is_governed();
+  if (!wanted || !is_wide_open(kCompute)) return false;
+  const EngineState& state = engine_states_[kCompute];
+  return state.in_flight > 1 || clock_.now() - state.ended_at.load() <= kKeepMost;
+}
+
+void GateView::let_engine_go() {
+  keeps_engine_ = false;
+  ended(kCompute, 0, 0);
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,141 @@
+// Keeping the engine, with a driver whose kernels run when the test says so.
+#include "backend/device/cuda/keep_alive.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+namespace bandsaw::cuda {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Gpu {
+  std::atomic<uint32_t> launched{0}, streams{0}, libraries{0};
+  std::atomic<bool> refuses{false};
+  std::atomic<uint64_t> words{0};
+  uint32_t last() const { return std::atomic_ref(*reinterpret_cast<uint32_t*>(words.load())).load(); }
+  void begin(uint32_t number) const { std::atomic_ref(*reinterpret_cast<uint32_t*>(words + 64)).store(number); }
+};
+Gpu* gpu;
+
+DriverRef fake_driver() {
+  auto driver = std::make_shared<Driver>();
+  driver->cuMemHostRegister = [](void*, size_t, unsigned) { return CUDA_SUCCESS; };
+  driver->cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  driver->cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
+  driver->cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+  driver->cuLibraryLoadData = [](CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*,
+                                 void**, unsigned) {
+    *library = reinterpret_cast<CUlibrary>(uint64_t{++gpu->libraries});
+    return CUDA_SUCCESS;
+  };
+  driver->cuLibraryGetKernel = [](CUkernel* kernel, CUlibrary, const char*) {
+    *kernel = reinterpret_cast<CUkernel>(1);
+    return CUDA_SUCCESS;
+  };
+  driver->cuLibraryUnload = [](CUlibrary) { return --gpu->libraries, CUDA_SUCCESS; };
+  driver->cuCtxGetStreamPriorityRange = [](int* least, int* greatest) {
+    *least = 0;
+    *greatest = -5;
+    return CUDA_SUCCESS;
+  };
+  driver->cuStreamCreateWithPriority = [](CUstream* stream, unsigned flags, int priority) {
+    EXPECT_EQ(flags, unsigned{CU_STREAM_NON_BLOCKING});
+    EXPECT_EQ(priority, -5);
+    *stream = reinterpret_cast<CUstream>(uint64_t{++gpu->streams});
+    return CUDA_SUCCESS;
+  };
+  driver->cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+  driver->cuStreamDestroy = [](CUstream) { return --gpu->streams, CUDA_SUCCESS; };
+  driver->cuLaunchKernelEx = [](const CUlaunchConfig*, CUfunction, void** parameters, void**) {
+    if (gpu->refuses) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    gpu->words = *static_cast<uint64_t*>(parameters[0]);
+    gpu->launched = *static_cast<uint32_t*>(parameters[1]);
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+class KeepAliveTest : public testing::Test {
+ protected:
+  KeepAliveTest() { gpu = &gpu_; }
+  bool begin() {
+    return keep_.begin(context_, [this] { return goes_on_.load(); }, [this] { ++ended_; });
+  }
+  template <typename What>
+  static bool soon(What what) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!what() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(1));
+    return what();
+  }
+
+  Gpu gpu_;
+  DriverRef driver_ = fake_driver();
+  CudaContextRef context_ = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(1), true);
+  std::atomic<bool> goes_on_{true};
+  std::atomic<int> ended_{0};
+  Pinned pinned_{driver_};
+  KeepAlive keep_{driver_, &pinned_};
+};
+
+TEST_F(KeepAliveTest, OneKernelRunsAndOneWaits) {
+  ASSERT_TRUE(begin());
+  EXPECT_FALSE(begin()) << "it is under way";
+  EXPECT_TRUE(soon([&] { return gpu_.launched == 2; }));
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(gpu_.launched, 2u);
+  gpu_.begin(2);
+  EXPECT_TRUE(soon([&] { return gpu_.launched == 4; })) << "one for each that has begun";
+  EXPECT_EQ(gpu_.last(), 0u);
+}
+
+TEST_F(KeepAliveTest, EndsWhatItHasLaunchedAndBeginsAgain) {
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
+  goes_on_ = false;
+  EXPECT_TRUE(soon([&] { return ended_ == 1; }));
+  EXPECT_FALSE(keep_.active());
+  EXPECT_EQ(gpu_.last(), 2u);
+  gpu_.begin(2);
+  goes_on_ = true;
+  ASSERT_TRUE(begin());
+  EXPECT_TRUE(soon([&] { return gpu_.launched == 4 || gpu_.launched == 3; }));
+  EXPECT_EQ(gpu_.libraries, 1u) << "made once";
+}
+
+TEST_F(KeepAliveTest, LeavesAContextBeforeThatGoes) {
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
+  keep_.end();
+  EXPECT_EQ(ended_, 1);
+  EXPECT_EQ(gpu_.streams, 0u);
+  EXPECT_EQ(gpu_.libraries, 0u);
+  context_ = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(2), true);
+  ASSERT_TRUE(begin());
+  EXPECT_TRUE(soon([&] { return gpu_.streams == 1; }));
+}
+
+TEST_F(KeepAliveTest, AFailedProgramIsLetGo) {
+  gpu_.refuses = true;
+  ASSERT_TRUE(begin());
+  EXPECT_TRUE(soon([&] { return ended_ == 1; }));
+  EXPECT_FALSE(keep_.active());
+}
+
+// A kernel of the program may write what it likes where these kernels tell how far they are.
+TEST_F(KeepAliveTest, WordsThatMakeNoSenseCostFewLaunches) {
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
+  gpu_.begin(0x80000000u);
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_LE(gpu_.launched, 2u);
+  gpu_.begin(77);
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_LE(gpu_.launched, 2u);
+}
+
+}  // namespace
+}  // namespace bandsaw::cuda

@@ -1,0 +1,83 @@
+// A gate that keeps the compute engine over the pauses of a program.
+#include <gtest/gtest.h>
+
+#include "tests/unit/runner/gate_fixture.h"
+#include "tests/unit/runner/sliced.h"
+
+namespace bandsaw::runner {
+namespace {
+
+class KeepGate : public GateTest {
+ protected:
+  KeepGate() {
+    gate().open = kOpenWide;
+    grant_page_->keep_engine = 1;
+  }
+  // A short kernel, from its launch to its end.
+  void step() {
+    EXPECT_TRUE(view_.enter(kCompute, 1));
+    view_.pause();
+    device_.finish_time_slice(kUnit);
+  }
+};
+
+TEST_F(KeepGate, AGateThatKeepsTheEngineDoesNotRest) {
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(device_.keeps, 1);
+  EXPECT_EQ(gate().rests, 0u);
+  EXPECT_EQ(gate().begun - gate().ended, 1u);
+  EXPECT_EQ(gate().busy_ns, 3 * kUnit);
+  clock_.pass(std::chrono::microseconds(900));
+  EXPECT_TRUE(device_.goes_on());
+  step();
+  clock_.pass(std::chrono::microseconds(900));
+  EXPECT_TRUE(device_.goes_on()) << "it has had work since";
+}
+
+TEST_F(KeepGate, LongPausesAreForOthers) {
+  step();
+  clock_.pass(std::chrono::microseconds(1100));
+  EXPECT_FALSE(device_.goes_on());
+  device_.let_go();
+  EXPECT_EQ(gate().rests, 1u);
+  EXPECT_EQ(gate().begun, gate().ended);
+  step();
+  EXPECT_EQ(device_.keeps, 2) << "with the next work again";
+}
+
+TEST_F(KeepGate, WhileWorkIsOnTheEngineItIsNoPause) {
+  EXPECT_TRUE(view_.enter(kCompute, 1));
+  view_.pause();
+  clock_.pass(std::chrono::seconds(1));
+  EXPECT_TRUE(device_.goes_on());
+  device_.finish_time_slice(kUnit);
+}
+
+TEST_F(KeepGate, EndsWhenTheArbiterSaysSoOrHasGone) {
+  step();
+  grant_page_->keep_engine = 0;
+  EXPECT_FALSE(device_.goes_on());
+  grant_page_->keep_engine = 1;
+  gate().open = 0;
+  EXPECT_FALSE(device_.goes_on());
+  gate().open = kOpenWide;
+  EXPECT_TRUE(device_.goes_on());
+  grant_page_->no_arbiter = 1;
+  EXPECT_FALSE(device_.goes_on());
+}
+
+TEST_F(KeepGate, ADeviceThatCannotIsAskedOnce) {
+  device_.can_keep = false;
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(device_.keeps, 1);
+  EXPECT_EQ(gate().begun, gate().ended);
+}
+
+TEST_F(KeepGate, NothingIsKeptAtANarrowerGate) {
+  gate().open = 1;
+  step();
+  EXPECT_EQ(device_.keeps, 0);
+}
+
+}  // namespace
+}  // namespace bandsaw::runner

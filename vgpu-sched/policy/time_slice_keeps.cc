@@ -1,0 +1,61 @@
+// Who is to keep the engine in its pauses: the part of TimeSliceWeights that lags alone cannot steer.
+#include <algorithm>
+
+#include "vgpu-sched/policy/time_slice_weights.h"
+
+namespace bandsaw::sched {
+
+// It asks for the engine again sooner than the hardware could serve the others and come back.
+bool TimeSliceWeights::gains_by_keeping(const Entry& entry) const {
+  if (!entry.active || entry.latency != 0 || entry.active_processes > 1 || !is_bursty(entry)) return false;
+  const auto most = static_cast<double>(active_processes() * options_.switch_cost);
+  return std::all_of(entry.processes.begin(), entry.processes.end(), [&](const auto& process) {
+    return process.second.mean_pause <= most || now_ - process.second.last_busy > options_.memory;
+  });
+}
+
+void TimeSliceWeights::fit_keeps() {
+  const bool others = active() > 1;
+  for (auto& [vgpu, entry] : entries_) {
+    if (entry.keeps) {
+      review_keep(entry, others);
+      continue;
+    }
+    const double most = entry.fraction * static_cast<double>(options_.lag_most);
+    entry.behind = std::clamp(entry.behind, 0.0, most);
+    if (!others || entry.behind < most / 2) entry.behind_since = now_;
+    const bool for_long = now_ - entry.behind_since >= options_.keep_after;
+    if (!for_long || now_ < entry.keep_from || !gains_by_keeping(entry)) continue;
+    entry.keeps = true;
+    entry.keep_from = entry.beside_at = now_;
+    entry.keep_rests = 0;
+    entry.lag = 0;  // it could not have used it
+    for (auto& [number, process] : entry.processes) {
+      process.yield = 1;  // that of shorter time slices was another one
+      process.restart(kLongest);
+    }
+  }
+}
+
+// Alone, it need not keep the engine; for a while it will again as soon as somebody comes back.
+void TimeSliceWeights::review_keep(Entry& entry, bool others) {
+  if (others) entry.beside_at = now_;
+  if (!others || now_ - entry.keep_from > kSecond) {
+    entry.keep_from = now_;
+    entry.keep_rests = 0;
+  }
+  const bool in_vain = entry.keep_rests > options_.keep_rests;
+  const bool may = entry.active && entry.latency == 0 && entry.active_processes == 1;
+  if (may && !in_vain && now_ - entry.beside_at <= options_.keep_alone) return;
+  entry.keeps = false;
+  const Time pause = std::min(options_.keep_again << std::min(entry.keep_fails, 10u), options_.keep_last);
+  entry.keep_from = in_vain ? now_ + pause : now_;
+  entry.keep_fails = in_vain ? entry.keep_fails + 1 : 0;
+}
+
+bool TimeSliceWeights::keeps(VgpuId vgpu) const {
+  const auto found = entries_.find(vgpu);
+  return found != entries_.end() && found->second.keeps && active() > 1;
+}
+
+}  // namespace bandsaw::sched
