@@ -83,7 +83,7 @@ void read_planning(ConfigReader* reader, Config* config) {
 void read_slicing(ConfigReader* reader, Config* config) {
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, drop_us = -1;
   std::string variant = "auto";
-  std::optional<bool> resize;
+  std::optional<bool> resize, await_copies;
   reader->flag("slices.enabled", &config->slices.enabled, true,
                "kernels that take long are launched in grid slices; built in: on GPUs, not on software devices");
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us, "of one launch; shorter ones run whole");
@@ -98,6 +98,8 @@ void read_slicing(ConfigReader* reader, Config* config) {
   reader->flag("slices.resize", &resize, false,
                "where a planning mode changes the number of persistent blocks, some leave or more are launched beside "
                "them; else all stop, and are launched again");
+  reader->flag("slices.await_copies", &await_copies, false,
+               "where a planning mode plans, a kernel behind copies on its stream takes part once they have ended");
   reader->text("slices.form", &variant, kEarlier);
   reader->text("slices.variant", &variant,
                "sliced: grid slices; persistent: persistent blocks; auto: persistent blocks where a planning mode says "
@@ -110,6 +112,7 @@ void read_slicing(ConfigReader* reader, Config* config) {
   config->slices.rest = fmt::format("threshold_us={} in_flight={} timeout_ms={} variant={}", threshold_us, in_flight,
                                     timeout_ms, variant);
   if (resize.value_or(false)) config->slices.rest += " resize=1";
+  if (await_copies.value_or(false)) config->slices.rest += " await_copies=1";
   if (drop_us >= 0) config->slices.rest += fmt::format(" drop_us={}", drop_us);
 }
 

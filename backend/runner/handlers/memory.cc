@@ -74,6 +74,7 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
     finish_async(*ring_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
+  world_.slicer.copied(stream_key(stream.handle, call.ring));
   resolved.awaited = done.token != 0 && (done.slot & VGPU_DONE_AWAITED) != 0;
   // Nobody waits for a copy between pieces of device memory that names no done word.
   const bool watched = done.token != 0 || holds.destination || holds.source;

@@ -48,8 +48,19 @@ std::unique_ptr<LaunchVariant> CutLaunch::variant_of(const std::shared_ptr<const
   return std::make_unique<SlicedLaunch>(&parts_, &launch_, clone);
 }
 
+// The stream has nothing behind these copies yet: what would wait for this launch waits until it is issued.
+void CutLaunch::await_copies() {
+  if (!parts_.settings.await_copies || !parts_.gate.is_planned(kCompute)) return;
+  launch_.flight->waits = true;
+  parts_.device.stream_synchronize(launch_.stream, [flight = launch_.flight](CUresult) {
+    flight->waits = false;
+    flight->notify();
+  });
+}
+
 CutLaunch::Progress CutLaunch::advance() {
   Progress progress;
+  if (launch_.flight->waits) return progress;
   if (is_stalled()) {
     launch_.stall(parts_);
     if (const CUresult result = variant_->issue_rest(); result != CUDA_SUCCESS) fail(result);
@@ -89,6 +100,7 @@ void CutLaunch::run_whole() {
 }
 
 bool CutLaunch::may_advance() const {
+  if (launch_.flight->waits) return false;
   return variant_->may_issue() || (variant_->turns() && launch_.flight->launches == 0);
 }
 
@@ -125,6 +137,7 @@ bool CutLaunch::is_stalled() {
 }
 
 std::chrono::nanoseconds CutLaunch::look_again() const {
+  if (launch_.flight->waits) return std::chrono::nanoseconds::max();
   const Clock::Point now = parts_.clock.now();
   const std::chrono::nanoseconds stall = stall_watch_.deadline(timeout()) - now;
   return std::max<std::chrono::nanoseconds>(std::min(stall, variant_->look_again(now)), std::chrono::microseconds(1));

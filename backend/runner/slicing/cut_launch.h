@@ -28,6 +28,8 @@ class CutLaunch {
   // Call when something may have changed, and by look_again().
   Progress advance();
   void finish();
+  // Copies stand before it on its stream: where it is planned, it does not ask before these have ended.
+  void await_copies();
 
   const LaunchCaller& caller() const { return launch_.caller; }
   // Nothing but the gate is in the way of advance().

@@ -44,6 +44,7 @@ struct Flight {
   std::atomic<uint32_t> launches{0};                          // that have been issued and have not ended
   std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // the same by track
   std::atomic<bool> failed{false};                            // one of them has
+  std::atomic<bool> waits{false};                             // for copies before it on the program's stream
   std::atomic<bool> probing{false};                           // a counter is being copied to the host
   std::atomic<int64_t> seen_ns{0};                            // when it last was
 

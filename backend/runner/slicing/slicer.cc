@@ -73,11 +73,13 @@ PreparedLaunch Slicer::prepare(const LaunchCaller& caller, const StreamRef& stre
 // The first grid slice asks at once, unless those of a launch before it wait at the gate.
 CUresult Slicer::launch(PreparedLaunch prepared, const LaunchCaller& caller, const StreamRef& stream,
                         const Launch& launch) {
+  const bool copied = copied_.erase(caller.stream_key) != 0;
   if (prepared.shape) ++prepared.shape->launches;
   if (!prepared.cut) return launch_whole(caller, stream, launch, prepared.shape);
   order_.add(caller.stream_key);
   under_way_.push_back(std::move(prepared.cut));
   auto last = std::prev(under_way_.end());
+  if (copied) (*last)->await_copies();
   if (!at_gate_) advance_one(&last);
   return CUDA_SUCCESS;
 }

@@ -14,6 +14,7 @@
 
 #include <list>
 #include <memory>
+#include <unordered_set>
 
 #include "backend/runner/slicing/cut_launch.h"
 #include "backend/runner/slicing/kernel_catalogue.h"
@@ -43,6 +44,10 @@ class Slicer {
 
   // All that follows is called on the record loop's thread.
 
+  // A copy has been put on the stream.
+  void copied(uint64_t stream_key) {
+    if (settings_.await_copies && copied_.size() < kCopiedMost) copied_.insert(stream_key);
+  }
   // Decides, before the gate, whether the launch is cut. One that is does not pass the gate: its grid slices do.
   PreparedLaunch prepare(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch);
   // Launches the kernel whole, or begins to launch it in grid slices or as persistent blocks. The arguments are those
@@ -69,6 +74,7 @@ class Slicer {
 
  private:
   using Launches = std::list<std::unique_ptr<CutLaunch>>;
+  static constexpr size_t kCopiedMost = 1 << 12;  // of further ones launches do not wait for copies
 
   bool advance_one(Launches::iterator* at);
   Launches::iterator drop(Launches::iterator at);
@@ -88,6 +94,7 @@ class Slicer {
   SlicingParts parts_;
   LaunchChooser chooser_;
   Launches under_way_;
+  std::unordered_set<uint64_t> copied_;  // streams with copies since their last launch
   bool at_gate_ = false;
 };
 

@@ -30,6 +30,8 @@ bool read_one(std::string_view key, std::string_view value, SlicingSettings* set
     settings->count = number != 0;
   } else if (key == "resize" && read_number(value, 0, 1, &number)) {
     settings->resize = number != 0;
+  } else if (key == "await_copies" && read_number(value, 0, 1, &number)) {
+    settings->await_copies = number != 0;
   } else if (key == "threshold_us" && read_number(value, 0, kLongestUs, &number)) {
     settings->threshold_ns = number * 1000;
   } else if (key == "in_flight" && read_number(value, 1, kGateDepthMax, &number)) {

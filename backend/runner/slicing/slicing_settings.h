@@ -32,13 +32,17 @@ struct SlicingSettings {
   // The number of persistent blocks changes while they run: some leave each SM, or more are launched beside them. Else
   // all stop, and are launched again. Not of those that may drop a block.
   bool resize = false;
+  // Where grid slices are planned, a launch that stands behind copies on its stream asks for no time slice before they
+  // have ended: it would have room on the device and not use it.
+  bool await_copies = false;
   bool count = true;     // where grid slices are planned, the first one of each kernel and shape counts what it does
   bool mps = false;      // others may be on the device beside it
   bool any_gpu = false;  // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1 drop_us=500 resize=0", any
-// of them; what is absent stays as it is. "form=slice" and the like, of earlier versions, are read too.
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1 drop_us=500 resize=0
+// await_copies=0", any of them; what is absent stays as it is. "form=slice" and the like, of earlier versions, are read
+// too.
 Status read_slicing_settings(std::string_view text, SlicingSettings* settings);
 
 }  // namespace bandsaw::runner

@@ -263,6 +263,7 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   EXPECT_FALSE(parse_config("[slices]\ndrop_us = -2", "x").ok());
   EXPECT_TRUE(parse_config("[slices]\nresize = true", "x").value().slices.rest.ends_with(" resize=1"));
   EXPECT_FALSE(parse_config("[slices]\nresize = 1", "x").ok());
+  EXPECT_TRUE(parse_config("[slices]\nawait_copies = true", "x").value().slices.rest.ends_with(" await_copies=1"));
   for (const char* text : {"variant = \"sliced\"", "form = \"slice\""}) {  // the latter: of earlier versions
     const auto sliced = parse_config(std::string("[slices]\nenabled = true\n") + text, "x");
     ASSERT_TRUE(sliced.ok()) << sliced.status().message();
