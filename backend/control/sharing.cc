@@ -15,7 +15,7 @@ constexpr std::array<std::pair<Sharing, const char*>, 2> kSharings = {
 constexpr std::array<std::pair<Sharing, const char*>, 2> kOldSharings = {
     {{Sharing::kTimeSliced, "isolated"}, {Sharing::kMps, "corun"}}};
 
-constexpr std::array<std::pair<PlanningMode, const char*>, 9> kModes = {
+constexpr std::array<std::pair<PlanningMode, const char*>, 10> kModes = {
     {{PlanningMode::kMps, "mps"},
      {PlanningMode::kConsolidation, "consolidation"},
      {PlanningMode::kSlicesFifo, "slices-fifo"},
@@ -24,7 +24,8 @@ constexpr std::array<std::pair<PlanningMode, const char*>, 9> kModes = {
      {PlanningMode::kMaestroAntt, "maestro-antt"},
      {PlanningMode::kMaestroStp, "maestro-stp"},
      {PlanningMode::kOpt, "opt"},
-     {PlanningMode::kRandom, "random"}}};
+     {PlanningMode::kRandom, "random"},
+     {PlanningMode::kEven, "even"}}};
 
 template <typename Names>
 std::vector<std::string> names_of(const Names& names) {
@@ -65,7 +66,8 @@ Result<PlanningMode> parse_planning_mode(std::string_view text) {
 }
 
 bool is_lab_mode(PlanningMode mode) {
-  return mode == PlanningMode::kConsolidation || mode == PlanningMode::kOpt || mode == PlanningMode::kRandom;
+  return mode == PlanningMode::kConsolidation || mode == PlanningMode::kOpt || mode == PlanningMode::kRandom ||
+         mode == PlanningMode::kEven;
 }
 
 std::vector<std::string> planning_mode_names() {

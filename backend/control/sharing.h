@@ -26,6 +26,7 @@ enum class PlanningMode {
   kMaestroStp,        // the same, for the largest throughput
   kOpt,               // lab: the best ratio of a pair, by trying all
   kRandom,            // lab: random plans
+  kEven,              // lab: two kernels with half of each SM
 };
 
 // A folder that does not exist: a time-sliced program must find no MPS daemon, not even one that the host has for all.

@@ -9,6 +9,8 @@ BENCHMARKS = {
     "shares": "whether shares hold",
     "slices": "kernels cut into grid slices",
     "mps": "kernels of several tenants at once",
+    "transfers": "kernels of several tenants whose data come with them",
+    "partitions": "two kernels at once, by how they share the SMs",
     "progress": "whether real programs make the progress they were promised",
     "copies": "short copies beside another tenant's long ones",
     "nccl": "NCCL's all-reduce over several virtual GPUs",

@@ -147,10 +147,8 @@ def _save(options, results: list[dict], setting: Setting) -> None:
 
 
 def _setting(options) -> Setting:
-    device = "soft" if options.device == "soft" else os.environ.get("BANDSAW_LAB_DEVICE", "cuda:0")
-    small = device == "soft"
-    setting = Setting(device, options.seconds or 0.5, options.seconds or (0.5 if options.quick else 3),
-                      20 if small else 26, 10 if small else 20, 28, 2 if small else 100, options.cold)
+    setting = mps_measure.setting_of(options.device, options.seconds or 0.5)
+    setting.beside_seconds, setting.cold = options.seconds or (0.5 if options.quick else 3), options.cold
     mixes = [case for case in options.case if case != LATENCY]
     modes = len(options.mode)
     if not options.seconds and not options.quick and mixes:

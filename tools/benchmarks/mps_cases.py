@@ -14,7 +14,7 @@ LONG = "MM"
 TIME_SLICED = "time-sliced"
 # Of MPS virtual GPUs, as vgpud names them.
 PLANNING_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "maestro-antt", "maestro-stp",
-                  "opt", "random"]
+                  "opt", "random", "even"]
 # Modes that plan how many blocks lie on an SM have persistent blocks, which keep to it, where a kernel can have them;
 # the same plans are followed with grid slices alone too.
 SLICES = "-slices"

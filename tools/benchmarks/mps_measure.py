@@ -2,6 +2,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 import time
 
 from benchmarks.mps_cases import (
@@ -51,6 +52,13 @@ class Setting:
     kernels: dict[str, dict] = dataclasses.field(default_factory=dict)
     long: dict = dataclasses.field(default_factory=dict)
     long_rate: float = 0.0  # of the long kernel alone, whole, on a GPU of its own; launches a second
+
+
+def setting_of(device: str, seconds: float) -> Setting:
+    """For "soft" or "gpu"; `seconds`: of work in a mix, and beside the long kernel."""
+    if device == "soft":
+        return Setting(device, seconds, seconds, 20, 10, 28, 2)
+    return Setting(os.environ.get("BANDSAW_LAB_DEVICE", "cuda:0"), seconds, seconds, 26, 20, 28, 100)
 
 
 def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
@@ -173,17 +181,19 @@ def latency(setting: Setting, row: Row) -> dict:
     return result
 
 
-def _mix(daemon: BenchDaemon, setting: Setting, tenants: dict[str, BenchTenant], mix: str) -> dict:
-    """All kernels of a mix with the same rate and number of arrivals."""
+def run_mix(daemon: BenchDaemon, setting: Setting, tenants: dict[str, BenchTenant], mix: str,
+            brings: dict[str, int] | None = None, times: float = 1) -> dict:
+    """All kernels of a mix with the same rate and number of arrivals. `brings`: bytes of input that each instance has
+    copied first; `times`: how much longer each is."""
     names = kernels_of(mix)
-    alone = {name: setting.kernels[name]["alone_ns"] for name in names}
+    alone = {name: times * setting.kernels[name]["alone_ns"] for name in names}
     count = max(2, math.ceil(setting.mix_seconds * 1e9 / sum(alone.values())))
     rate = LOAD * 1e9 / sum(alone.values())
     before = {name: daemon.cut(tenants[name].vgpu) for name in names}
     planned = daemon.planned()
     begin = soon()
     for number, name in enumerate(names):
-        tenants[name].start("poisson", begin, SEED + number, rate, count)
+        tenants[name].start("poisson", begin, SEED + number, rate, count, (brings or {}).get(name, 0), times)
     limit, outcomes = now() + int((60 + 20 * setting.mix_seconds) * 1e9), []
     for name in names:
         for each in tenants[name].instances(max(1.0, (limit - now()) / 1e9)):
@@ -226,7 +236,7 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
             by_name = dict(zip(needed, ready))
             for result in results:
-                result |= {"policy": POLICY, **_mix(daemon, setting, by_name, result["case"])}
+                result |= {"policy": POLICY, **run_mix(daemon, setting, by_name, result["case"])}
             for name, tenant in by_name.items():
                 for found in daemon.found(tenant.vgpu):
                     say(f"  {name}: {found}")

@@ -11,12 +11,12 @@ import subprocess
 import sys
 
 from benchmarks import charts, elf
+from benchmarks.paper_benches import BENCHES, Values
 from benchmarks.paper_figures import FIGURES, MEASURED, NAMES, REPLAYED, SIMULATED, Figure
 from benchmarks.results import columns, json_lines
 from lab import build, setup
 from lab.shell import Failure, say
 
-Values = dict[tuple[str, str], float]
 TOOL = "tools/benchmarks/research/figures"
 SECONDS = 900
 
@@ -32,65 +32,42 @@ def simulated(figure: Figure, schedules: int) -> Values:
     return {(line["series"], line["at"]): line["value"] for line in json_lines(done.stdout)}
 
 
-def _of_segments(rows: list[dict]) -> Values:
-    """How much longer the same takes through host memory."""
-    found = {}
-    for row in rows:
-        if row["way"] == "memory":
-            size = str(row["bytes"] >> 20)
-            found["whole", size] = 100 * (row["whole_times"] - 1)
-            found["hand-over", size] = 100 * (row["hand_over_times"] - 1)
-    return found
-
-
-def _of_crypto(rows: list[dict]) -> Values:
-    """How many times as fast as a core."""
-    found = {}
-    for row in rows:
-        size = str(row["batch"] >> 10)
-        found[row["direction"], size] = row["times"]
-        found[f"{row['direction']} instructions", size] = row["times_instructions"]
-    return found
-
-
-# By benchmark: what it is told beside the sizes, and what its results are in the figure's terms.
-BENCHMARKS = {"segments": (["--ways", "segment,memory"], _of_segments), "crypto": ([], _of_crypto)}
-
-
 @functools.cache
 def _results(*words: str) -> list[dict]:
     """Of a benchmark; one may show several figures."""
     done = subprocess.run([sys.executable, "-m", "benchmarks", *words], stdout=subprocess.PIPE, text=True, check=False,
                           timeout=SECONDS)
-    if done.returncode != 0:
+    # 1 with results: some fell short of what is wanted of them.
+    if done.returncode not in (0, 1) or not done.stdout.startswith("{"):
         raise Failure(f"tools/bench {' '.join(words)} ended with {done.returncode}")
     return json.loads(done.stdout)["results"]
 
 
-def measured(figure: Figure, device: str, rounds: int) -> Values:
-    sizes = sorted({value.at for value in figure.values}, key=int)
-    told, meaning = BENCHMARKS[figure.source]
-    return meaning(_results(figure.source, "--json", "--device", device, *told, "--sizes", ",".join(sizes),
-                            "--rounds", str(rounds)))
+def measured(figure: Figure, options) -> Values:
+    name = figure.source if figure.how == MEASURED else figure.bench
+    bench = BENCHES[name]
+    built = ["--no-build"] * (options.no_build and name not in ("segments", "crypto"))
+    return bench.meaning(_results(name, "--json", "--device", options.device, *bench.words(figure, options.rounds),
+                                  *built))
 
 
-def spelling(value: float | tuple[float, float] | None) -> str:
+def spelling(value: float | tuple[float, float] | None, absent: str = "") -> str:
     if value is None:
-        return ""
+        return absent
     return f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else f"{value:.4g}"
 
 
 def rows_of(figure: Figure, values: Values) -> list[dict]:
-    missing = [value.what for value in figure.values if (value.series, value.at) not in values]
+    missing = [value.what for value in figure.values if (value.series, value.at) not in values and not value.may_lack]
     if missing:
         raise Failure(f"{figure.name}: nothing was measured for {', '.join(missing)}")
     return [{"what": value.what, "paper": value.paper, "measured": values[value.series, value.at]}
-            for value in figure.values]
+            for value in figure.values if (value.series, value.at) in values]
 
 
 def table(result: dict) -> str:
     lines: list[tuple] = [(f"{result['figure']}, {result['unit']}", "paper", result["how"])]
-    lines += [(row["what"], spelling(row["paper"]), spelling(row["measured"])) for row in result["rows"]]
+    lines += [(row["what"], spelling(row["paper"]), spelling(row["measured"], "not there")) for row in result["rows"]]
     notes = [f"({result['note']})"] if result["note"] else []
     return "\n".join([result["title"], *columns(lines), *notes])
 
@@ -102,30 +79,43 @@ def drawn(figure: Figure, result: dict, values: Values) -> dict[str, charts.Char
     rows = result["rows"]
     made: dict[str, charts.Chart] = {figure.name: charts.Bars(
         figure.title, charts.Axis(figure.unit), [row["what"] for row in rows],
-        {"paper": [one(row["paper"]) for row in rows], figure.how: [row["measured"] for row in rows]})}
+        {"paper": [one(row["paper"]) for row in rows], result["how"]: [row["measured"] for row in rows]})}
     if figure.curve:
-        points = sorted((value, float(at)) for (series, at), value in values.items() if series == figure.curve)
+        points = sorted((value, float(at)) for (series, at), value in values.items()
+                        if series == figure.curve and value is not None)
         made[f"{figure.name}-curve"] = charts.Lines(
             figure.title, charts.Axis("total time, of kernelet's"), charts.Axis("% of the schedules", low=0, high=100),
             [charts.Series("random schedules", points), charts.Series("kernelet", [(1, 0), (1, 100)], dashed=True)])
+    if figure.steps:
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in figure.steps}
+        for (series, at), value in values.items():
+            if series in found and value is not None and at not in ("begin", "end"):
+                found[series].append((float(at), value))
+        made[f"{figure.name}-steps"] = charts.Lines(
+            figure.title, charts.Axis("ms" if result["how"] == MEASURED else "epoch"), charts.Axis(figure.unit, low=0),
+            [charts.Series(name, sorted(points), stepped=True) for name, points in found.items()])
     return made
 
 
 def remake(figure: Figure, options) -> tuple[dict, dict[str, charts.Chart]]:
     say(f"{figure.name}: {figure.title}")
-    if figure.how == MEASURED:
-        values = measured(figure, options.device, options.rounds)
+    how = MEASURED if options.measured and figure.bench else figure.how
+    if how == MEASURED:
+        values = measured(figure, options)
     else:
-        values = elf.FIGURES[figure.source]() if figure.how == REPLAYED else simulated(figure, options.schedules)
-    result = {"figure": figure.name, "title": figure.title, "unit": figure.unit, "how": figure.how, "note": figure.note,
+        values = dict(elf.FIGURES[figure.source]() if how == REPLAYED else simulated(figure, options.schedules))
+    note = figure.note if how == figure.how else figure.bench_note
+    result = {"figure": figure.name, "title": figure.title, "unit": figure.unit, "how": how, "note": note,
               "rows": rows_of(figure, values)}
-    if figure.how == MEASURED:
+    if how == MEASURED:
         result["device"] = options.device
     return result, drawn(figure, result, values)
 
 
 def listing() -> str:
-    return "\n".join(columns([("figure", "how", "title"), *[(one.name, one.how, one.title) for one in FIGURES]]))
+    def how(one: Figure) -> str:
+        return f"{one.how}, {MEASURED}" if one.bench else one.how
+    return "\n".join(columns([("figure", "how", "title"), *[(one.name, how(one), one.title) for one in FIGURES]]))
 
 
 def _positive(text: str) -> int:
@@ -139,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help="PAPER-NUMBER, as --list has them; or all")
     parser.add_argument("--list", action="store_true", help="which figures there are")
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft", help="for figures that are measured")
+    parser.add_argument("--measured", action="store_true", help="figures that are simulated, but can be measured, are")
     parser.add_argument("--rounds", type=_positive, default=9, help="passes of what is measured; their median counts")
     parser.add_argument("--schedules", type=_positive, default=1000, help="random schedules (kernelet-7)")
     parser.add_argument("--no-build", action="store_true", help="what simulates and records is built already")

@@ -16,6 +16,7 @@ class Value:
     at: str
     what: str
     paper: float | tuple[float, float] | None = None  # a pair: the least and the largest that the paper names
+    may_lack: bool = False  # not every way of remaking the figure has it
 
 
 @dataclasses.dataclass
@@ -28,6 +29,9 @@ class Figure:
     values: list[Value]
     note: str = ""
     curve: str = ""  # a series that is drawn as a line and has no values in the table
+    steps: tuple[str, ...] = ()  # series that are drawn over time
+    bench: str = ""       # of what is simulated: the benchmark by which it can be measured
+    bench_note: str = ""  # then
 
 
 _KERNELS = ("eight programs of ours, six of them named as the paper's nearest of its 26 benchmarks; instructions of "
@@ -64,6 +68,34 @@ def _encrypting(name: str, direction: str) -> Figure:
 
 def _elf(number: str, title: str, source: str, values: list[Value], note: str = _KERNELS) -> Figure:
     return Figure(f"elf-{number}", title, "%", REPLAYED, source, values, note)
+
+
+_MEASURED_PAIRS = ("tenants of tools/bench partitions: six pairs of Kernelet's kernels; the speed of each is of it "
+                   "alone on the whole GPU")
+_PAIRS = ("PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD")
+_DIVIDED = ("PC+TEA", "MM+SAD")
+_MEASURED_COPIES = ("tenants of tools/bench transfers, whose copies take a tenth of their kernels; not overlapped: the "
+                    "copies' time alone is added")
+
+
+def _shared(metric: str, paper: dict[str, float | None]) -> list[Value]:
+    names = {"Spatial": "half of the SMs each", "SMK": "half of each SM", "MPS": "MPS as it is",
+             "Kernelet": "Kernelet's plan", "Maestro": "Maestro, for turnaround",
+             "Maestro for STP": "Maestro, for throughput",
+             "searched": "searched, with half of the SMs among the trials"}
+    return [Value(f"{metric} {way}", "all", f"{metric}, {what}", paper.get(way), way in ("MPS", "searched"))
+            for way, what in names.items()]
+
+
+def _by_pair() -> list[Value]:
+    return [Value(way, pair, f"{pair}, {way}", None, way in ("MPS", "searched")) for pair in _PAIRS
+            for way in ("Spatial", "SMK", "MPS", "Kernelet", "Maestro", "Maestro for STP")]
+
+
+def _variants(scales: tuple[str, ...], paper: dict[str, dict[str, float | tuple[float, float]]]) -> list[Value]:
+    whats = {"N,Y": "not overlapped", "Y,N": "not planned", "N,N": "neither"}
+    return [Value(f"Y,Y against {way}", at, f"{what}, {at}", paper.get(at, {}).get(way)) for at in scales
+            for way, what in whats.items()]
 
 
 def _faster(paper: dict[str, float | None]) -> list[Value]:
@@ -104,7 +136,8 @@ FIGURES = [
         "kernelet-6", "Kernelet's mixes: total time against other ways", "% longer", SIMULATED, "kernelet-6", [
             *_by_mix("against Base", "consolidation", (5, 31)),
             *_by_mix("OPT against it", "kernelet, than OPT", (1, 15))],
-        "the paper's values are the least and the largest over mixes and its two GPUs"),
+        "the paper's values are the least and the largest over mixes and its two GPUs", bench="mps",
+        bench_note="tenants of tools/bench mps; the paper's values are as above"),
     Figure(
         "kernelet-7", "Random schedules of the mix ALL, against kernelet", "% of schedules, times", SIMULATED,
         "kernelet-7", [
@@ -114,15 +147,18 @@ FIGURES = [
             Value("cumulated", "100", "the slowest, of kernelet's time")],
         curve="cumulated"),
     Figure(
-        "kernelet-9", "Mix MIX with copies: what overlapping them and planning kernels gain", "% longer", SIMULATED,
-        "kernelet-9", [
-            Value("Y,Y against N,Y", "sf 1", "not overlapped, sf 1", 9),
-            Value("Y,Y against Y,N", "sf 1", "not planned, sf 1", (5, 12)),
-            Value("Y,Y against N,N", "sf 1", "neither, sf 1", 16.8),
-            Value("Y,Y against N,Y", "sf 2.5", "not overlapped, sf 2.5"),
-            Value("Y,Y against Y,N", "sf 2.5", "not planned, sf 2.5"),
-            Value("Y,Y against N,N", "sf 2.5", "neither, sf 2.5")],
-        "a copy takes a tenth of its kernel's time, which was chosen by the paper's 9 %"),
+        "kernelet-8", "Mixes with copies: what overlapping them and planning kernels gain", "% longer", SIMULATED,
+        "kernelet-8", [*_variants(("CI", "MI", "MIX", "ALL"), {"CI": {"N,N": 9.2}, "MI": {"N,N": 13.0},
+                                                               "MIX": {"N,N": 16.8}, "ALL": {"N,N": 17.5}}),
+                       *[Value("hidden", mix, f"copies that are hidden, {mix}, % of them", paper) for mix, paper in
+                         (("CI", 99), ("MI", 95), ("MIX", 97), ("ALL", 97))]],
+        "a copy takes a tenth of its kernel's time, which was chosen by the paper's 9 %", bench="transfers",
+        bench_note=_MEASURED_COPIES),
+    Figure(
+        "kernelet-9", "Mix MIX with copies, by scale factor: what overlapping and planning gain", "% longer", SIMULATED,
+        "kernelet-9", _variants(("sf 1", "sf 2.5"), {"sf 1": {"N,Y": 9, "Y,N": (5, 12), "N,N": 16.8}}),
+        "a copy takes a tenth of its kernel's time, which was chosen by the paper's 9 %", bench="transfers",
+        bench_note=_MEASURED_COPIES),
     Figure(
         "cruz-3", "Table 3: slowdown of a synthetic kernel beside another, forecast against the paper's measurement",
         "times", SIMULATED, "cruz", _slowdowns({
@@ -166,14 +202,21 @@ FIGURES = [
             Value("missed", "relaxed", "the block until now", 0.2)], _TABLE_42),
     Figure(
         "maestro-5.10", "Pairs of kernels by how they share the SMs: more turnaround, more throughput than alone", "%",
-        SIMULATED, "maestro-5.10", [
-            Value("ANTT Spatial", "all", "ANTT, half of the SMs each", 72.2),
-            Value("ANTT SMK", "all", "ANTT, half of each SM", 99.1),
-            Value("ANTT Maestro", "all", "ANTT, searched", 57.6),
-            Value("STP Spatial", "all", "STP, half of the SMs each", 20.7),
-            Value("STP SMK", "all", "STP, half of each SM", 27.3),
-            Value("STP Maestro", "all", "STP, searched", 45.0)],
-        "pairs of Kernelet's eight kernels on its simulated GPU; searched by vgpu-sched/slice/partition_search"),
+        SIMULATED, "maestro-5.10", [*_shared("ANTT", {"Spatial": 72.2, "SMK": 99.1, "Maestro": 57.6}),
+                                    *_shared("STP", {"Spatial": 20.7, "SMK": 27.3, "Maestro": 45.0})],
+        "pairs of Kernelet's eight kernels on its simulated GPU, planned by production's planners", bench="partitions",
+        bench_note=_MEASURED_PAIRS),
+    Figure(
+        "maestro-5.13", "How Maestro divides the SMs of two pairs", "blocks on an SM", SIMULATED, "maestro-5.13",
+        [Value(f"{pair}: {kernel}", at, f"{pair}: {kernel}, at the {at}") for pair in _DIVIDED
+         for kernel in pair.split("+") for at in ("begin", "end")],
+        "the figure is drawn only, of ST/TPACF and LBM/TPACF",
+        steps=tuple(f"{pair}: {kernel}" for pair in _DIVIDED for kernel in pair.split("+")), bench="partitions",
+        bench_note="the figure is drawn only, of ST/TPACF and LBM/TPACF; begin: the first plan that was seen"),
+    Figure(
+        "maestro-5.15", "Throughput of single pairs by how they share the SMs", "% more than alone", SIMULATED,
+        "maestro-5.15", _by_pair(), "the figure is drawn only; two pairs of each category", bench="partitions",
+        bench_note=_MEASURED_PAIRS),
     _elf("3.2", "Cycles in which a scheduler with GTO issues nothing, by why", "stalls", [
         Value("conflict", "mean", "memory conflict", 27.2), Value("memory", "mean", "memory dependency", 17.5),
         Value("fetch", "mean", "fetch", 6.0), Value("other", "mean", "other", 8.4),

@@ -218,13 +218,14 @@ def usage(view: dict) -> tuple[int, int]:
 
 
 class BenchDaemon(Daemon):
-    """A vgpud that cuts long kernels (`slices`: the variant, or empty) or does not, and with a planning mode."""
+    """A vgpud that cuts long kernels (`slices`: the variant, or empty; `cut`: more of how) or does not, and with a
+    planning mode."""
 
     def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1,
-                 count: bool = True):
+                 count: bool = True, cut: dict | None = None):
         super().__init__(device, policy, name="mps", tables={
             "scheduler": {"planning": mode},
-            "slices": {"enabled": bool(slices), "variant": slices or "sliced"},
+            "slices": {"enabled": bool(slices), "variant": slices or "sliced", **(cut or {})},
             "lab": {"plan_seed": seed, "count": count}})
 
     def cut(self, name: str) -> dict:

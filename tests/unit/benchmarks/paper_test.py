@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks import paper
 from benchmarks.charts import Lines
-from benchmarks.paper_figures import FIGURES, NAMES, Figure, Value
+from benchmarks.paper_benches import BENCHES
+from benchmarks.paper_figures import FIGURES, MEASURED, NAMES, Figure, Value
 from lab.paths import REPO
 from lab.shell import Failure
 
@@ -68,6 +69,43 @@ def test_the_papers_values_stand_beside_ours():
     curve = drawn["a-1-curve"]
     assert isinstance(curve, Lines)
     assert curve.series[0].points == [(2.5, 2.0), (4.0, 1.0), (7.0, 3.0)]
+
+
+def test_what_one_way_lacks_may_be_left_out_and_what_a_device_lacks_is_said():
+    one, two = Value("x", "1", "one"), Value("y", "1", "two", None, True)
+    figure = Figure("a-2", "A title", "%", "simulated", "a", [one, two], steps=("x",), bench="b")
+    rows = paper.rows_of(figure, {("x", "1"): None})
+    result = {"figure": "a-2", "title": "", "unit": "%", "how": "measured", "note": "", "rows": rows}
+    assert paper.table(result).splitlines()[3].split() == ["one", "not", "there"]
+    values = {("x", "begin"): 4, ("x", "12.5"): 5.0, ("x", "0.5"): 4.0, ("y", "1"): 1.0}
+    steps = paper.drawn(figure, result, values)["a-2-steps"]
+    assert isinstance(steps, Lines) and steps.series[0].points == [(0.5, 4.0), (12.5, 5.0)]
+
+
+def test_each_figure_that_can_be_measured_has_its_benchmark():
+    for figure in FIGURES:
+        name = figure.source if figure.how == MEASURED else figure.bench
+        if name:
+            assert BENCHES[name].words(figure, 3) is not None, figure.name
+
+
+def test_transfers_in_the_figures_terms():
+    rows = [{"mix": "MIX", "sf": sf, "seconds": {"Y,Y": 2.0, "N,Y": 2.2, "Y,N": 2.5, "N,N": 3.0}, "hidden": 0.9}
+            for sf in (1.0, 2.5)]
+    found = BENCHES["transfers"].meaning(rows)
+    assert found["Y,Y against N,Y", "sf 2.5"] == pytest.approx(10)
+    assert found["Y,Y against N,N", "MIX"] == pytest.approx(50) and found["hidden", "sf 1"] == pytest.approx(90)
+    assert ("hidden", "CI") not in found
+
+
+def test_partitions_in_the_figures_terms():
+    blocks = [[0, 0, 0], [1, 4, 4], [9, 6, 2], [20, 0, 0]]
+    pair = {"pair": "PC+TEA", "way": "Maestro", "stp": 1.5, "antt": 1.4, "blocks": blocks}
+    found = BENCHES["partitions"].meaning([pair, {"pair": "PC+TEA", "way": "Spatial", "left_out": "not there"}])
+    assert found["STP Maestro", "all"] == pytest.approx(50) and found["ANTT Maestro", "all"] == pytest.approx(40)
+    assert found["STP Spatial", "all"] is None and found["Spatial", "PC+TEA"] is None
+    assert (found["PC+TEA: PC", "begin"], found["PC+TEA: TEA", "end"]) == (4, 2)
+    assert found["PC+TEA: PC", "9"] == 6 and ("PC+TEA: PC", "0") not in found
 
 
 def test_what_was_not_measured_is_an_error():

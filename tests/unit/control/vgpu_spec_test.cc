@@ -182,10 +182,10 @@ TEST(SpecJson, WordsOfEarlierVersionsAreReadAndNotWritten) {
 
 TEST(PlanningMode, NamesAreReadBack) {
   for (const char* name : {"mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "maestro-antt",
-                           "maestro-stp", "opt", "random"}) {
+                           "maestro-stp", "opt", "random", "even"}) {
     EXPECT_EQ(to_text(parse_planning_mode(name).value()), std::string(name));
   }
-  for (const char* name : {"consolidation", "opt", "random"}) {
+  for (const char* name : {"consolidation", "opt", "random", "even"}) {
     EXPECT_TRUE(is_lab_mode(parse_planning_mode(name).value())) << name;
   }
   EXPECT_EQ(planning_mode_names(), (std::vector<std::string>{"mps", "slices-fifo", "kernelet", "persistent-greedy",

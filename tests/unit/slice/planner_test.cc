@@ -148,6 +148,18 @@ TEST_F(PlannerTest, PersistentSharesTheSmsAmongAll) {
   }
 }
 
+TEST_F(PlannerTest, EvenGivesTwoHalfOfEachSm) {
+  const Plan got = plan("even", {ready(1, kTea), ready(2, kTea), ready(3, kPc), ready(4, kMm)});
+  ASSERT_EQ(got.parts.size(), 2u);
+  EXPECT_EQ(got.parts[0].kernel, 1u);
+  EXPECT_EQ(got.parts[1].kernel, 3u);
+  EXPECT_EQ(got.parts[0].resident, 4);
+  EXPECT_EQ(got.parts[1].resident, 4);
+  EXPECT_EQ(ids(plan("even", {ready(1, kTea), ready(2, kTea)})), Ids{1});
+  EXPECT_EQ(ids(plan("even", {ready(1, kTea, 0, 0), ready(2, kPc)})), Ids{1});  // what may not be cut has it alone
+  EXPECT_TRUE(plan("even", {}).parts.empty());
+}
+
 TEST_F(PlannerTest, OneDecisionSolvesABoundedNumberOfChains) {
   std::vector<ReadyKernel> all;
   for (KernelId id = 0; id < 16; ++id) {

@@ -18,11 +18,14 @@ FigureValues gdev_10();
 FigureValues gdev_14();
 FigureValues kernelet_6();
 FigureValues kernelet_7(int schedules);
+FigureValues kernelet_8();
 FigureValues kernelet_9();
 FigureValues cruz_tables();
 FigureValues bashizade_10();
 FigureValues bashizade_11();
 FigureValues maestro_10();
+FigureValues maestro_13();
+FigureValues maestro_15();
 FigureValues chimera_bounds();       // figures 4.5, 4.6 and 4.7, by bound
 FigureValues chimera_idempotence();  // figure 4.8
 

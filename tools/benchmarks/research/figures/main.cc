@@ -15,11 +15,14 @@ std::map<std::string, std::function<FigureValues()>> figures(int schedules) {
           {"gdev-14", gdev_14},
           {"kernelet-6", kernelet_6},
           {"kernelet-7", [=] { return kernelet_7(schedules); }},
+          {"kernelet-8", kernelet_8},
           {"kernelet-9", kernelet_9},
           {"cruz", cruz_tables},
           {"bashizade-10", bashizade_10},
           {"bashizade-11", bashizade_11},
           {"maestro-5.10", maestro_10},
+          {"maestro-5.13", maestro_13},
+          {"maestro-5.15", maestro_15},
           {"chimera-bounds", chimera_bounds},
           {"chimera-idempotence", chimera_idempotence}};
 }

@@ -4,8 +4,17 @@
 
 #include "vgpu-sched/slice/grid_slice_sizes.h"
 #include "vgpu-sched/slice/occupancy.h"
+#include "vgpu-sched/slice/partition_search.h"
 
 namespace bandsaw::research {
+namespace {
+
+// A grid slice that just fills the kernel's part of the GPU.
+Blocks row_of(const GpuModel& gpu, int resident, Blocks minimum) {
+  return std::max(static_cast<Blocks>(resident) * static_cast<Blocks>(gpu.sms), minimum);
+}
+
+}  // namespace
 
 Plan WholePlanner::plan(const State& state, Time now) {
   Plan plan;
@@ -84,11 +93,35 @@ Plan RandomPlanner::plan(const State& state, Time now) {
   const std::vector<Ratio> ratios = ratios_of(model_.gpu(), *first, *second, 0);
   if (ratios.empty()) return {.parts = {grid_slices_alone(model_, a)}};
   const Ratio ratio = ratios[random_() % ratios.size()];
-  const auto blocks = [&](int resident, Blocks minimum) {
-    return std::max(static_cast<Blocks>(resident) * model_.gpu().sms, minimum);
-  };
-  return {.parts = {{.kernel = a.id, .slice = blocks(ratio.a, a.minimum), .resident = ratio.a},
-                    {.kernel = b.id, .slice = blocks(ratio.b, b.minimum), .resident = ratio.b}}};
+  return {.parts = {{.kernel = a.id, .slice = row_of(model_.gpu(), ratio.a, a.minimum), .resident = ratio.a},
+                    {.kernel = b.id, .slice = row_of(model_.gpu(), ratio.b, b.minimum), .resident = ratio.b}}};
+}
+
+Plan EvenPlanner::together(const ReadyKernel& a, const ReadyKernel& b) const {
+  GpuModel gpu = model_.gpu();
+  gpu.sms = 1;  // none are given away
+  const PartitionSearch search(gpu, model_.fit(a.shape)->profile.needs, model_.fit(b.shape)->profile.needs,
+                               PartitionGoal::kTurnaround);
+  if (search.impossible()) return {.parts = {grid_slices_alone(model_, a)}};
+  const Partition& even = search.incumbent();
+  return {.parts = {{.kernel = a.id, .slice = row_of(model_.gpu(), even.a, a.minimum), .resident = even.a},
+                    {.kernel = b.id, .slice = row_of(model_.gpu(), even.b, b.minimum), .resident = even.b}}};
+}
+
+Plan EvenPlanner::plan(const State& state, Time now) {
+  const ReadyKernel* first = nullptr;
+  for (const ReadyKernel& kernel : state.ready) {
+    if (kernel.left == 0) continue;
+    const bool cut = kernel.minimum > 0 && model_.fit(kernel.shape) != nullptr;
+    if (first == nullptr) {
+      first = &kernel;
+      if (!cut) break;
+    } else if (cut && kernel.shape != first->shape) {
+      return together(*first, kernel);
+    }
+  }
+  if (first == nullptr) return {};
+  return {.parts = {grid_slices_alone(model_, *first)}};
 }
 
 }  // namespace bandsaw::research

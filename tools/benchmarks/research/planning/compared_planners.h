@@ -1,6 +1,7 @@
 // Planners that do not ask a model: the modes that Kernelet is compared with.
 //
-// Sources: Kernelet, section 5.1; Ravi et al. (HPDC 2011) for consolidation, as Kernelet's section 6 sums it up.
+// Sources: Kernelet, section 5.1; Park, "Enabling efficient resource utilization on multitasking throughput
+// processors", section 5.5.1; Ravi et al. (HPDC 2011) for consolidation, as Kernelet's section 6 sums it up.
 #pragma once
 
 #include <random>
@@ -54,6 +55,18 @@ class RandomPlanner : public Planner {
  private:
   const CoRunModel& model_;
   std::mt19937_64 random_;
+};
+
+// Half of each SM for each of two kernels, as long as both are there.
+class EvenPlanner : public Planner {
+ public:
+  explicit EvenPlanner(const CoRunModel& model) : model_(model) {}
+  Plan plan(const State& state, Time now) override;
+
+ private:
+  Plan together(const ReadyKernel& a, const ReadyKernel& b) const;
+
+  const CoRunModel& model_;
 };
 
 }  // namespace bandsaw::research

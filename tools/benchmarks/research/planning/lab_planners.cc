@@ -11,19 +11,21 @@
 namespace bandsaw::research {
 namespace {
 
+// What was measured of a pair does not change its plan.
+bool is_kept(PlanningMode mode) { return mode == PlanningMode::kRandom || mode == PlanningMode::kEven; }
+
 class LabPlanners : public PlannerSource {
  public:
   explicit LabPlanners(LabOptions options) : options_(std::move(options)) {}
 
   bool has(PlanningMode mode) const override {
-    return PlannerSource::has(mode) || mode == PlanningMode::kOpt || mode == PlanningMode::kRandom;
+    return PlannerSource::has(mode) || mode == PlanningMode::kOpt || is_kept(mode);
   }
   std::unique_ptr<Planner> make(PlanningMode mode, CoRunModel& model, const PlannerOptions& options) override {
     known_.emplace(model, &table_);
     return research::make_planner(to_text(mode), model, options, &*known_, options_.seed);
   }
-  // A random plan is to stay as it was drawn.
-  bool learns(PlanningMode mode) const override { return mode != PlanningMode::kRandom; }
+  bool learns(PlanningMode mode) const override { return !is_kept(mode); }
   void add_shape(ShapeId shape, const std::string& name) override {
     names_[shape] = name;
     for (const PairProfit& profit : options_.profits) add_profit(profit, shape, name);

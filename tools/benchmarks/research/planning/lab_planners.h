@@ -1,4 +1,4 @@
-// The planners of the lab's vgpud: production's, and "opt" and "random", which those are compared with.
+// The planners of the lab's vgpud: production's, and "opt", "random" and "even", which those are compared with.
 #pragma once
 
 #include <cstdint>

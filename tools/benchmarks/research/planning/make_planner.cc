@@ -11,6 +11,7 @@ std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, 
   if (name == "consolidation") return std::make_unique<ConsolidationPlanner>(model);
   if (name == "slices-fifo") return std::make_unique<FifoGridSlicePlanner>(model);
   if (name == "random") return std::make_unique<RandomPlanner>(model, seed);
+  if (name == "even") return std::make_unique<EvenPlanner>(model);
   if (name == "opt" && table != nullptr) {
     // A table solves none; forecasts in place of what is not measured yet are bounded as Kernelet's are.
     const PairRules rules{.prune = false, .ratios = 0, .solves = options.solves};

@@ -11,6 +11,7 @@ namespace bandsaw::research {
 // slices-fifo    grid slices of one kernel after the other
 // opt            as kernelet, by the profits of `table`, over all pairs and ratios (Kernelet, section 5.1: OPT)
 // random         random pairs and ratios, by `seed` (Kernelet, section 5.1: MC)
+// even           two kernels with half of each SM (Park, section 5.5.1: SMK)
 // and every name of slice::make_planner.
 //
 // Null: no such name, or "opt" without a table. `model`, and `table` for "opt", outlive the planner.

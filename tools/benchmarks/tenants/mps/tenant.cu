@@ -3,7 +3,10 @@
 //   tenant calibrate KIND,... ms= waves= ...     prints for each how many rounds make a launch that long
 //   tenant serve KIND blocks= rounds= log_words=        says "ready", then does what the lines on stdin say:
 //     check                                             runs once and compares with the host
-//     poisson BEGIN SEED RATE COUNT                     so many instances, RATE a second on average
+//     poisson BEGIN SEED RATE COUNT [BYTES TIMES]       so many instances, RATE a second on average; each brings so
+//     many
+//                                                       bytes of input first, and has TIMES as many rounds
+//     copies BEGIN COUNT BYTES                          so many copies of input alone
 //     backlog BEGIN SECONDS DEPTH                       always DEPTH of them queued, for so long
 //     short BEGIN SECONDS EVERY_US                      one now and then, and waits for it
 //   and answers each with a line of JSON. BEGIN is in nanoseconds of CLOCK_MONOTONIC, as all times are. An instance is
@@ -115,25 +118,40 @@ class Tenant {
     std::printf("{\"kernel\":\"%s\",\"wrong\":\"%s\"}\n", work_.name(), wrong.c_str());
   }
 
-  void poisson(int64_t begin, unsigned seed, double rate, int count) {
+  void poisson(int64_t begin, unsigned seed, double rate, int count, double bytes, double times) {
     std::mt19937 random(seed);
+    if (bytes > 0) work_.prepare_copies();
+    const Instances each{static_cast<size_t>(bytes), std::max(1, static_cast<int>(rounds_ * times + 0.5))};
     Waiter waiter;
     double at = 0;  // seconds
     for (int i = 0; i < count; ++i) {
       at -= std::log(1 - (random() >> 8) * (1.0 / (1 << 24))) / rate;
       const int64_t arrival = begin + static_cast<int64_t>(at * 1e9);
       sleep_until(arrival);
-      push(&waiter, arrival);
+      push(&waiter, arrival, each);
     }
     waiter.settle(0);
     report(waiter.instances());
+  }
+
+  void copies(int64_t begin, int count, double bytes) {
+    work_.prepare_copies();
+    std::vector<Instance> instances;
+    sleep_until(begin);
+    for (int i = 0; i < count; ++i) {
+      const int64_t started = now_ns();
+      work_.copy(static_cast<size_t>(bytes), stream_);
+      CHECK(cudaStreamSynchronize(stream_));
+      instances.push_back({started, started, now_ns()});
+    }
+    report(instances);
   }
 
   void backlog(int64_t begin, double seconds, int depth) {
     Waiter waiter;
     sleep_until(begin);
     while (now_ns() < begin + static_cast<int64_t>(seconds * 1e9)) {
-      push(&waiter, now_ns());
+      push(&waiter, now_ns(), {0, rounds_});
       waiter.settle(static_cast<size_t>(depth) - 1);
     }
     waiter.settle(0);
@@ -159,12 +177,18 @@ class Tenant {
   }
 
  private:
-  void push(Waiter* waiter, int64_t arrival) {
+  struct Instances {
+    size_t bytes;  // of input that each brings
+    int rounds;
+  };
+
+  void push(Waiter* waiter, int64_t arrival, const Instances& each) {
     cudaEvent_t before, after;
     CHECK(cudaEventCreate(&before));
     CHECK(cudaEventCreateWithFlags(&after, cudaEventBlockingSync));
+    if (each.bytes != 0) work_.copy(each.bytes, stream_);
     CHECK(cudaEventRecord(before, stream_));
-    work_.launch(rounds_, stream_);
+    work_.launch(each.rounds, stream_);
     CHECK(cudaEventRecord(after, stream_));
     waiter->add(arrival, before, after);
   }
@@ -255,11 +279,14 @@ int serve(const std::string& name, const Options& options) {
   char line[256];
   while (std::fgets(line, sizeof line, stdin)) {
     long long begin = 0;
-    double second = 0, third = 0, fourth = 0;
+    double second = 0, third = 0, fourth = 0, bytes = 0, times = 1;
     if (std::strncmp(line, "check", 5) == 0) {
       tenant.check();
-    } else if (std::sscanf(line, "poisson %lld %lf %lf %lf", &begin, &second, &third, &fourth) == 4) {
-      tenant.poisson(begin, static_cast<unsigned>(second), third, static_cast<int>(fourth));
+    } else if (std::sscanf(line, "poisson %lld %lf %lf %lf %lf %lf", &begin, &second, &third, &fourth, &bytes,
+                           &times) >= 4) {
+      tenant.poisson(begin, static_cast<unsigned>(second), third, static_cast<int>(fourth), bytes, times);
+    } else if (std::sscanf(line, "copies %lld %lf %lf", &begin, &second, &bytes) == 3) {
+      tenant.copies(begin, static_cast<int>(second), bytes);
     } else if (std::sscanf(line, "backlog %lld %lf %lf", &begin, &second, &third) == 3) {
       tenant.backlog(begin, second, static_cast<int>(third));
     } else if (std::sscanf(line, "short %lld %lf %lf", &begin, &second, &third) == 3) {

@@ -52,7 +52,7 @@ class Work {
     CHECK(cudaDeviceSynchronize());
     data_.in = in_, data_.vector = vector_;
   }
-  ~Work() { cudaFree(in_), cudaFree(vector_), cudaFree(data_.out), cudaFree(data_.marks); }
+  ~Work() { cudaFreeHost(host_), cudaFree(in_), cudaFree(vector_), cudaFree(data_.out), cudaFree(data_.marks); }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
@@ -61,6 +61,17 @@ class Work {
   void launch(int rounds, cudaStream_t stream) {
     kind_.kernel<<<grid_.blocks, grid_.threads, 0, stream>>>(data_, rounds, ++mark_);
     CHECK(cudaGetLastError());
+  }
+
+  // Before copy().
+  void prepare_copies() {
+    if (host_ != nullptr) return;
+    CHECK(cudaMallocHost(&host_, words_ * sizeof(uint32_t)));
+    CHECK(cudaMemcpy(host_, in_, words_ * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  }
+  // Brings the input's first bytes anew, as they are: all of them, where there are fewer.
+  void copy(size_t bytes, cudaStream_t stream) {
+    CHECK(cudaMemcpyAsync(in_, host_, std::min(bytes, words_ * sizeof(uint32_t)), cudaMemcpyHostToDevice, stream));
   }
 
   // Launches once more, of `rounds`, into memory that was cleared, and waits. Empty: every block ran, and some threads
@@ -99,6 +110,7 @@ class Work {
   size_t words_, outs_ = 0;
   Data data_{};
   uint32_t* in_ = nullptr;
+  void* host_ = nullptr;  // the input, pinned; null: it has not been asked for
   float* vector_ = nullptr;
   uint32_t mark_ = 0;
 };

@@ -1,0 +1,104 @@
+"""tools/bench paper: the benchmarks that measure figures: what each is told, and its results in the figure's terms."""
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+from benchmarks.paper_figures import Figure
+
+Values = Mapping[tuple[str, str], float | None]  # None: this device does not have it
+_Found = dict[tuple[str, str], float | None]
+
+
+@dataclasses.dataclass
+class Bench:
+    """`words`: of the command line, for a figure; `meaning`: of its results."""
+    words: Callable[[Figure, int], list[str]]
+    meaning: Callable[[list[dict]], Values]
+
+
+def _sized(*told: str) -> Callable[[Figure, int], list[str]]:
+    def words(figure: Figure, rounds: int) -> list[str]:
+        sizes = sorted({value.at for value in figure.values}, key=int)
+        return [*told, "--sizes", ",".join(sizes), "--rounds", str(rounds)]
+    return words
+
+
+def _fixed(by_figure: dict[str, list[str]]) -> Callable[[Figure, int], list[str]]:
+    return lambda figure, _: by_figure[figure.name]
+
+
+def _of_segments(rows: list[dict]) -> Values:
+    """How much longer the same takes through host memory."""
+    found: _Found = {}
+    for row in rows:
+        if row["way"] == "memory":
+            size = str(row["bytes"] >> 20)
+            found["whole", size] = 100 * (row["whole_times"] - 1)
+            found["hand-over", size] = 100 * (row["hand_over_times"] - 1)
+    return found
+
+
+def _of_crypto(rows: list[dict]) -> Values:
+    """How many times as fast as a core."""
+    found: _Found = {}
+    for row in rows:
+        size = str(row["batch"] >> 10)
+        found[row["direction"], size] = row["times"]
+        found[f"{row['direction']} instructions", size] = row["times_instructions"]
+    return found
+
+
+def _of_transfers(rows: list[dict]) -> Values:
+    """How much longer the other ways take than copies that overlap and kernels that are planned."""
+    found: _Found = {}
+    for row in rows:
+        for at in [f"sf {row['sf']:g}"] * (row["mix"] == "MIX") + [row["mix"]] * (row["sf"] == 1):
+            for way in ("N,Y", "Y,N", "N,N"):
+                found[f"Y,Y against {way}", at] = 100 * (row["seconds"][way] / row["seconds"]["Y,Y"] - 1)
+            found["hidden", at] = 100 * row["hidden"]
+    return found
+
+
+def _of_mixes(rows: list[dict]) -> Values:
+    total = {(row["case"], row["mode"]): row.get("total_s") for row in rows}
+    found: _Found = {}
+    for mix in {case for case, _ in total}:
+        base, ours, best = (total.get((mix, mode)) for mode in ("consolidation", "kernelet", "opt"))
+        found["against Base", mix] = 100 * (base / ours - 1) if base and ours else None
+        found["OPT against it", mix] = 100 * (ours / best - 1) if ours and best else None
+    return found
+
+
+def _mean(values: list[float]) -> float | None:
+    """Geometric, as % above 1."""
+    return 100 * (math.exp(sum(map(math.log, values)) / len(values)) - 1) if values and min(values) > 0 else None
+
+
+def _of_partitions(rows: list[dict]) -> Values:
+    found: _Found = {}
+    for way in dict.fromkeys(row["way"] for row in rows):
+        measured = [row for row in rows if row["way"] == way and row.get("antt")]
+        found[f"ANTT {way}", "all"] = _mean([row["antt"] for row in measured])
+        found[f"STP {way}", "all"] = _mean([row["stp"] for row in measured])
+    for row in rows:
+        found[row["way"], row["pair"]] = 100 * (row["stp"] - 1) if "stp" in row else None
+        seen = [each for each in row.get("blocks", []) if any(each[1:])]
+        if row["way"] != "Maestro" or not seen:
+            continue
+        for side, kernel in enumerate(row["pair"].split("+"), 1):
+            series = f"{row['pair']}: {kernel}"
+            found[series, "begin"], found[series, "end"] = seen[0][side], seen[-1][side]
+            found |= {(series, str(each[0])): each[side] for each in seen}
+    return found
+
+
+BENCHES = {
+    "segments": Bench(_sized("--ways", "segment,memory"), _of_segments),
+    "crypto": Bench(_sized(), _of_crypto),
+    "transfers": Bench(_fixed({"kernelet-8": ["--mixes", "CI,MI,MIX,ALL", "--scales", "1"],
+                               "kernelet-9": ["--mixes", "MIX", "--scales", "1,2.5"]}), _of_transfers),
+    "mps": Bench(_fixed({"kernelet-6": ["--case", "CI,MI,MIX,ALL", "--mode", "consolidation,kernelet,opt",
+                                        "--seconds", "1"]}), _of_mixes),
+    # One run shows all three.
+    "partitions": Bench(_fixed({"maestro-5.10": [], "maestro-5.13": [], "maestro-5.15": []}), _of_partitions),
+}
