@@ -12,6 +12,7 @@ from lab import host
 from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.paths import REPO
+from lab.shell import wait_until
 
 VGPU = "nice0"
 NICE = 5
@@ -28,7 +29,7 @@ def _start(daemon: Daemon, nice: int) -> subprocess.Popen:
 
 
 @contextlib.contextmanager
-def _running(kept: bool) -> Iterator[Daemon]:
+def _running(kept: bool) -> Iterator[tuple[Daemon, list[subprocess.Popen]]]:
     """Two programs that keep kernels queued; the first has a nice value."""
     daemon = Daemon("soft", "band+", name="nice", tables={"scheduler": {"process_priorities": kept}})
     programs: list[subprocess.Popen] = []
@@ -38,7 +39,7 @@ def _running(kept: bool) -> Iterator[Daemon]:
             programs.append(_start(daemon, nice))
             stdout = programs[-1].stdout
             assert stdout is not None and stdout.readline() == "running\n"
-        yield daemon
+        yield daemon, programs
     finally:
         for program in programs:
             program.kill()
@@ -55,16 +56,22 @@ def _compute(daemon: Daemon) -> dict[int, int]:
 
 
 def test_what_programs_have_is_shown():
-    with _running(kept=True) as daemon:
+    with _running(kept=True) as (daemon, _):
         assert sorted(_compute(daemon)) == [0, NICE]
         assert "NICE" in host.vgpuctl("show", VGPU, variables=daemon.variables).stdout
+
+
+def test_a_program_that_is_reniced_has_another_priority():
+    with _running(kept=True) as (daemon, programs):
+        os.setpriority(os.PRIO_PROCESS, programs[1].pid, NICE + 4)
+        wait_until(lambda: sorted(_compute(daemon)) == [NICE, NICE + 4], 10, "the second program's nice value")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kept", [True, False])
 def test_who_goes_first(kept):
     """A program waits for its kernels only, and its runner has no nice value."""
-    with _running(kept) as daemon:
+    with _running(kept) as (daemon, _):
         time.sleep(0.5)
         before = _compute(daemon)
         time.sleep(5)

@@ -30,6 +30,7 @@ namespace {
 
 constexpr uint32_t kProcess = 1;
 constexpr uint64_t kLargeAlign = 2u << 20;
+constexpr int64_t kLookMs = 100;  // between two looks at the nice value
 
 class DirectTransport : public Transport {
  public:
@@ -71,7 +72,8 @@ class DirectTransport : public Transport {
   // `file`: whose pages they are; -1: the arena's.
   int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes, int file = -1);
   int drop(uint32_t type, uint32_t id);
-  void send_nice();
+  void send_nice(int nice);
+  void look_at_nice();
   // Maps an unused part of the arena. Returns its offset, or Window::kNone.
   uint64_t map_range(uint64_t bytes);
   void close_backed(const SharedBlock& block);
@@ -82,6 +84,8 @@ class DirectTransport : public Transport {
   GuestSpace* const space_;
   const uint32_t part_;
   std::atomic<uint32_t> next_ring_{0}, next_region_{1};
+  std::atomic<int> nice_{0};              // as the session knows it
+  std::atomic<int64_t> next_look_ms_{0};  // when to look whether it is still that
   std::mutex backed_mutex_;
   std::map<uint64_t, uint64_t> backed_;  // guarded by backed_mutex_: address of back() -> offset in the arena
 };
@@ -135,17 +139,27 @@ bool DirectTransport::hello(TransportFailure* failure) {
   } else if (space_->arena < 0 || kick_ < 0) {
     failure->message = "the session did not hand over its descriptors";
   } else {
-    send_nice();
+    look_at_nice();
     return agree(&space_->window, reply.value, part_, &host_, failure);
   }
   return false;
 }
 
-// A host that does not know of it refuses it: then all programs are equal.
-void DirectTransport::send_nice() {
+// The program may be reniced while it runs: the main thread's nice value counts. The clock is one that is cheap to
+// read.
+void DirectTransport::look_at_nice() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const int64_t now_ms = int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  int64_t due = next_look_ms_.load(std::memory_order_relaxed);
+  if (now_ms < due || !next_look_ms_.compare_exchange_strong(due, now_ms + kLookMs)) return;
   errno = 0;
-  const int nice = getpriority(PRIO_PROCESS, 0);
-  if (errno != 0 || nice == 0) return;
+  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
+  if (errno == 0 && nice_.exchange(nice) != nice) send_nice(nice);
+}
+
+// A host that does not know of it refuses it: then all programs are equal.
+void DirectTransport::send_nice(int nice) {
   vgpu_ctl_priority request{};
   request.header = {VGPU_CTL_PRIORITY, kProcess};
   request.nice = static_cast<__le32>(nice);
@@ -378,6 +392,7 @@ void DirectTransport::kick() {
 }
 
 int DirectTransport::wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) {
+  look_at_nice();
   timespec limit{timeout_ms / 1000, static_cast<long>(timeout_ms % 1000) * 1'000'000};
   // Not FUTEX_PRIVATE: the runner wakes us from its own process.
   const long slept = syscall(SYS_futex, &ring->wake, FUTEX_WAIT, static_cast<uint32_t>(*seen), &limit, nullptr, 0);
