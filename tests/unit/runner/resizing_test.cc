@@ -43,5 +43,58 @@ TEST_F(Resized, OneThatHasNotBegunKeepsItsNumber) {
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
+// As above, where the arbiter plans: the number is the plan's, and no stop is in between.
+class ResizedByPlan : public Resized {
+ protected:
+  ResizedByPlan() {
+    // Once the kernel is known to run so, all of its launches are planned.
+    device().hold = false;
+    launch(3);
+    EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+    process_->gate().pause();
+    device().hold = true;
+    gate().no_waiters = 1;
+    grant_page_->planned = 1;
+    gate().open = 0;
+  }
+  ~ResizedByPlan() override { grant_page_->planned = 0; }
+
+  void grant(uint32_t resident) {
+    const uint32_t number = ++grants_;
+    TestRing::wait([&] { return gate().asked == number; });
+    gate().resident = resident;
+    gate().granted = number;
+    futex_wake(&gate().granted);
+  }
+
+  uint32_t grants_ = 0;
+};
+
+TEST_F(ResizedByPlan, TheNumberFollowsThePlanAndNothingAsksAnew) {
+  const size_t before = device().limits().size();
+  const auto told = [&](size_t more) { TestRing::wait([&] { return device().limits().size() == before + more; }); };
+  device_->hold_work(true);
+  launch(300);
+  grant(2);
+  told(4);  // what tests do by themselves
+  gate().resident = 1;
+  told(5);
+  EXPECT_EQ(device().limits().back(), 1u);
+  gate().resident = 2;
+  told(6);
+  EXPECT_EQ(device().limits().back(), 2u);
+  gate().resident = 0;  // as many as fit, which are two
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(device().limits().size(), before + 6);
+  EXPECT_EQ(gate().asked, 1u);
+  gate().resident = kNoResident;  // no part in the plan: that takes a stop, and another ask
+  told(7);
+  device().claims = 300;
+  device_->hold_work(false);
+  device_->finish();
+  grant(2);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace bandsaw::runner

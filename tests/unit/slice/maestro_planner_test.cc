@@ -86,6 +86,68 @@ TEST_F(MaestroTest, WhoLeavesInTheMiddleOfATrialIsTriedAgain) {
   EXPECT_EQ(plan({ready(3, kPc), ready(4, kTea)}).parts.size(), 1u);
 }
 
+// Of a pair one kernel goes and the other meets a third: its epoch begins anew, and what was tried before is not lost.
+TEST_F(MaestroTest, WhoIsLeftFindsAnotherInTheMiddleOfATrial) {
+  (void)epoch(kPc, kTea);
+  const Plan trial = plan({ready(1, kPc), ready(2, kTea)});
+  const Plan other = plan({ready(1, kPc), ready(5, kMm)});
+  ASSERT_EQ(trial.parts.size(), 2u);
+  ASSERT_EQ(other.parts.size(), 2u);
+  EXPECT_EQ(other.parts[1].kernel, 5u);
+  // What the pair that is gone would have measured is not held for the new one's.
+  model_.observe(kPc, trial.parts[0].resident, kTea, trial.parts[1].resident, 0.9, 0.9);
+  const Plan next = plan({ready(1, kPc), ready(5, kMm)});
+  ASSERT_EQ(next.parts.size(), 2u);
+  EXPECT_EQ(next.parts[0].resident, other.parts[0].resident);
+  EXPECT_EQ(planner_.epochs(), 1u);
+}
+
+// What fits an SM on paper may be more than runs there: no plan has more blocks than were seen to fit.
+TEST_F(MaestroTest, PartitionsAreNeverLargerThanTheGpu) {
+  KernelProfile few = gpu_.profile(kernels_[kPc], Known::kInstructionMix);
+  few.most_resident = 2;
+  const ShapeId narrow = model_.add(few);
+  for (int i = 0; i < 60; ++i) {
+    const Plan now = plan({ready(1, narrow), ready(2, kTea)});
+    ASSERT_FALSE(now.parts.empty());
+    for (const Part& part : now.parts) {
+      const Fit& fit = *model_.fit(part.kernel == 1 ? narrow : kTea);
+      EXPECT_GE(part.resident, now.parts.size() == 2 ? 1 : 0);
+      EXPECT_LE(part.resident, fit.resident);
+    }
+    if (now.parts.size() != 2) continue;
+    const GpuModel& gpu = model_.gpu();
+    const Room left =
+        beside(gpu, room_of(gpu), kernels_[kPc].needs, now.parts[now.parts[0].kernel == 1 ? 0 : 1].resident);
+    EXPECT_GE(fit(gpu, left, kernels_[kTea].needs), now.parts[now.parts[0].kernel == 1 ? 1 : 0].resident);
+    model_.observe(narrow, now.parts[0].resident, kTea, now.parts[1].resident, 0.4 + 0.001 * i, 0.5);
+  }
+}
+
+// A tenant that says that its blocks take no time, or for ever, or need nothing, gets no better plan than two kernels
+// share, and the other its part.
+TEST_F(MaestroTest, ProfilesThatLieTakeNothingFromTheOther) {
+  for (const double block_ns : {1e-6, 1e12}) {
+    KernelProfile lie = gpu_.profile(kernels_[kPc], Known::kInstructionMix);
+    lie.block_ns = block_ns;
+    lie.needs = {.threads = 32, .registers = 1};
+    lie.half_speed = 2;
+    const ShapeId liar = model_.add(lie);
+    ASSERT_NE(liar, kNoShape);
+    int with_tea = 0;
+    for (int i = 0; i < 40; ++i) {
+      const Plan now = plan({ready(1, liar), ready(2, kTea)});
+      ASSERT_FALSE(now.parts.empty());
+      for (const Part& part : now.parts) {
+        EXPECT_LE(part.resident, model_.gpu().blocks);
+        with_tea += part.kernel == 2;
+      }
+      if (now.parts.size() == 2) model_.observe(liar, now.parts[0].resident, kTea, now.parts[1].resident, 1, 0.2);
+    }
+    EXPECT_GT(with_tea, 0) << block_ns;
+  }
+}
+
 TEST_F(MaestroTest, WhatFitsBesideNothingRunsAlone) {
   const ShapeId huge = model_.add({.needs = {.threads = 1024, .registers = 64}, .block_ns = 100});
   ASSERT_NE(huge, kNoShape);
