@@ -92,7 +92,16 @@ def _of_partitions(rows: list[dict]) -> Values:
     return found
 
 
+def _of_hostile(rows: list[dict]) -> Values:
+    return {("done", row["deed"]): 100 * row["part"] for row in rows}
+
+
+def _deeds(figure: Figure, _: int) -> list[str]:
+    return ["--only", ",".join(value.at for value in figure.values)]
+
+
 BENCHES = {
+    "hostile": Bench(_deeds, _of_hostile),
     "segments": Bench(_sized("--ways", "segment,memory"), _of_segments),
     "crypto": Bench(_sized(), _of_crypto),
     "transfers": Bench(_fixed({"kernelet-8": ["--mixes", "CI,MI,MIX,ALL", "--scales", "1"],

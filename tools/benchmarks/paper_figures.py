@@ -114,6 +114,12 @@ _K40 = "the model's forecast for the paper's K40"
 _BOUNDS = ("5 us", "10 us", "15 us", "20 us")
 
 FIGURES = [
+    Figure(
+        "gdev-7", "What a program gets done while another tenant submits nonsense", "% of alone", MEASURED, "hostile",
+        [Value("done", deed, deed) for deed in ("broken images", "streams", "contexts", "faults")]
+        + [Value("done", "endless kernel", "endless kernel, which has its share")],
+        "the figure is drawn only, of commands that pass the library by; here no command of a program reaches the GPU, "
+        "so its calls are what can be nonsense"),
     _encrypting("gdev-8", "read"), _encrypting("gdev-9", "write"),
     Figure(
         "gdev-10", "An encrypting file system beside three searches: what it gets through", "% of alone", SIMULATED,

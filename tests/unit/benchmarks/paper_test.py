@@ -89,6 +89,12 @@ def test_each_figure_that_can_be_measured_has_its_benchmark():
             assert BENCHES[name].words(figure, 3) is not None, figure.name
 
 
+def test_what_a_program_has_beside_nonsense():
+    bench = BENCHES["hostile"]
+    assert bench.words(NAMES["gdev-7"], 1) == ["--only", "broken images,streams,contexts,faults,endless kernel"]
+    assert bench.meaning([{"deed": "streams", "part": 0.5}]) == {("done", "streams"): 50}
+
+
 def test_transfers_in_the_figures_terms():
     rows = [{"mix": "MIX", "sf": sf, "seconds": {"Y,Y": 2.0, "N,Y": 2.2, "Y,N": 2.5, "N,N": 3.0}, "hidden": 0.9}
             for sf in (1.0, 2.5)]
