@@ -83,11 +83,12 @@ def _of_partitions(rows: list[dict]) -> Values:
     for row in rows:
         found[row["way"], row["pair"]] = 100 * (row["stp"] - 1) if "stp" in row else None
         seen = [each for each in row.get("blocks", []) if any(each[1:])]
-        if row["way"] != "Maestro" or not seen:
+        if row["way"] != "Maestro":
             continue
         for side, kernel in enumerate(row["pair"].split("+"), 1):
             series = f"{row['pair']}: {kernel}"
-            found[series, "begin"], found[series, "end"] = seen[0][side], seen[-1][side]
+            # A plan that is in force for a moment only may not have been seen.
+            found[series, "begin"], found[series, "end"] = (seen[0][side], seen[-1][side]) if seen else (None, None)
             found |= {(series, str(each[0])): each[side] for each in seen}
     return found
 

@@ -112,6 +112,8 @@ def test_partitions_in_the_figures_terms():
     assert found["STP Spatial", "all"] is None and found["Spatial", "PC+TEA"] is None
     assert (found["PC+TEA: PC", "begin"], found["PC+TEA: TEA", "end"]) == (4, 2)
     assert found["PC+TEA: PC", "9"] == 6 and ("PC+TEA: PC", "0") not in found
+    unseen = BENCHES["partitions"].meaning([pair | {"blocks": [[0, 0, 0]]}])
+    assert unseen["PC+TEA: PC", "begin"] is None and unseen["PC+TEA: TEA", "end"] is None
 
 
 def test_what_was_not_measured_is_an_error():

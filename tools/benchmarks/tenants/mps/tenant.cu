@@ -3,9 +3,8 @@
 //   tenant calibrate KIND,... ms= waves= ...     prints for each how many rounds make a launch that long
 //   tenant serve KIND blocks= rounds= log_words=        says "ready", then does what the lines on stdin say:
 //     check                                             runs once and compares with the host
-//     poisson BEGIN SEED RATE COUNT [BYTES TIMES]       so many instances, RATE a second on average; each brings so
-//     many
-//                                                       bytes of input first, and has TIMES as many rounds
+//     poisson BEGIN SEED RATE COUNT [BYTES TIMES]       so many instances, RATE a second on average; each
+//                                                       copies BYTES in first, and has TIMES as many rounds
 //     copies BEGIN COUNT BYTES                          so many copies of input alone
 //     backlog BEGIN SECONDS DEPTH                       always DEPTH of them queued, for so long
 //     short BEGIN SECONDS EVERY_US                      one now and then, and waits for it
