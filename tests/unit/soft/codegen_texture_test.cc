@@ -30,6 +30,7 @@ TEST(AxisTexels, PointTakesTheTexelThatTheCoordinateLiesIn) {
       {kClamp, true, 1, 7},         {kWrap, true, 1, 0},         {kWrap, true, 1.25f, 2},
       {kWrap, true, -0.0625f, 7},   {kWrap, true, -3.5f, 4},     {kMirror, true, 1.0625f, 7},
       {kMirror, true, -0.0625f, 0}, {kMirror, true, 1.9375f, 0}, {kMirror, true, 2.25f, 2},
+      {kMirror, true, 0.25f, 2},    {kMirror, true, 1.25f, 5},   {kMirror, true, 1, 7},
       {kBorder, true, 1, -1},       {kBorder, true, 0.9375f, 7}, {kClamp, true, std::nanf(""), 0},
       {kWrap, true, INFINITY, 0},   {kMirror, true, 3e38f, 0},   {kBorder, true, -INFINITY, -1},
   };
@@ -256,6 +257,25 @@ TEST_F(TextureCode, FetchesByPointAndByInteger) {
   for (uint32_t i = 0; i < 8; ++i) {
     EXPECT_EQ(result.words[i][0], std::bit_cast<uint32_t>(24.0f + static_cast<float>(i)));
     EXPECT_EQ(result.words[i][1], 7u);
+  }
+}
+
+TEST_F(TextureCode, IntegersHaveALevelThatIsOne) {
+  TextureState state = plane_state(texels, 4, 4);
+  state.levels[1] = plane_state(texels + 16, 2, 2).levels[0];
+  state.level_count = 2;
+  state.level_most = 1;
+  const uint64_t handle = table.add(state);
+  // Lane i asks for level i - 1 of texel (1, 0).
+  const auto result = run_texture(
+      "add.s32 %r1, %r1, -1; mov.u32 %r2, 1; mov.u32 %r3, 0;"
+      "tex.level.2d.v4.f32.s32 {%f4,%f5,%f6,%f7}, [%rd1, {%r2,%r3}], %r1;" +
+          kFloats,
+      &table, handle);
+  ASSERT_EQ(result.outcome.fault, 0u);
+  const float wanted[] = {1, 1, 17, 17};
+  for (size_t i = 0; i < std::size(wanted); ++i) {
+    EXPECT_EQ(result.words[i][0], std::bit_cast<uint32_t>(wanted[i])) << i;
   }
 }
 

@@ -21,18 +21,37 @@ int64_t whole(double value) {
   return cut - (static_cast<double>(cut) > value);
 }
 
+// Where a coordinate that repeats lies in its period, and whether that period is one that a mirror turns around.
+struct InPeriod {
+  double part;
+  bool odd;
+};
+
+InPeriod in_period(float coordinate) {
+  constexpr float kNoFraction = 1 << 24;  // floats from here on are whole numbers
+  const double bounded = std::fabs(coordinate) < kNoFraction ? coordinate : 0;
+  const int64_t below = whole(bounded);
+  return {bounded - static_cast<double>(below), (below & 1) != 0};
+}
+
 // The coordinate in texels.
 double position(AddressMode mode, bool normalized, float coordinate, uint32_t texels) {
   if (!normalized) return coordinate;
   double of_one = coordinate;
   if (mode == AddressMode::kWrap || mode == AddressMode::kMirror) {
-    constexpr float kNoFraction = 1 << 24;  // floats from here on are whole numbers
-    const double bounded = std::fabs(coordinate) < kNoFraction ? of_one : 0;
-    const int64_t below = whole(bounded);
-    of_one = bounded - static_cast<double>(below);
-    if (mode == AddressMode::kMirror && (below & 1)) of_one = 1 - of_one;
+    const InPeriod at = in_period(coordinate);
+    of_one = mode == AddressMode::kMirror && at.odd ? 1 - at.part : at.part;
   }
   return of_one * texels;
+}
+
+// Without a filter. Where a mirror turns the period around, it is the texel that is mirrored: on the edge of two
+// texels the one with the lower number is taken, as before the turn the one with the higher.
+int64_t texel_at(AddressMode mode, bool normalized, float coordinate, uint32_t texels) {
+  if (normalized && mode == AddressMode::kMirror) {
+    if (const InPeriod at = in_period(coordinate); at.odd) return int64_t{texels} - 1 - whole(at.part * texels);
+  }
+  return whole(position(mode, normalized, coordinate, texels));
 }
 
 int32_t address(AddressMode mode, bool normalized, int64_t at, uint32_t texels) {
@@ -54,11 +73,11 @@ float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 }  // namespace
 
 AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coordinate, uint32_t texels) {
-  const double at = position(mode, normalized, coordinate, texels);
   if (!linear) {
-    const int32_t one = address(mode, normalized, whole(at), texels);
+    const int32_t one = address(mode, normalized, texel_at(mode, normalized, coordinate, texels), texels);
     return {one, one, 0};
   }
+  const double at = position(mode, normalized, coordinate, texels);
   const int64_t steps = whole((at - 0.5) * kSteps + 0.5);
   const int64_t first = steps >> 8;
   return {address(mode, normalized, first, texels), address(mode, normalized, first + 1, texels),
@@ -302,6 +321,10 @@ Words Sampler::filtered(const FetchForm& form, const Coordinates& coordinates, c
   }
   if (form.gather) return gather(form, coordinates);
   if (form.level == LevelMode::kBase || state_.level_count == 1) return sample(form, 0, coordinates);
+  if (form.integers && form.level == LevelMode::kExplicit) {  // the level is a whole number, too
+    const auto number = std::bit_cast<int32_t>(more[0]);
+    return sample(form, std::clamp<int32_t>(number, 0, static_cast<int32_t>(state_.level_count) - 1), coordinates);
+  }
   const float level = level_of(form, more);
   if (!state_.mip_linear || !state_.float_results()) {
     return sample(form, static_cast<uint32_t>(level + 0.5f), coordinates);
