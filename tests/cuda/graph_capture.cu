@@ -98,6 +98,15 @@ int main() {
   EXPECT_CODE(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream, &none));
   EXPECT(none == nullptr);
   CHECK(cudaStreamSynchronize(stream));
+
+  // To free nothing is a potentially unsafe call, too.
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  CHECK(cudaFree(nullptr));
+  CHECK(cudaStreamEndCapture(stream, &none));
+  CHECK(cudaGraphDestroy(none));
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_CODE(cudaErrorStreamCaptureUnsupported, cudaFree(nullptr));
+  EXPECT_CODE(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream, &none));
   CHECK(cudaGraphExecDestroy(exec));
   CHECK(cudaGraphDestroy(graph));
   CHECK(cudaGraphDestroy(changed));

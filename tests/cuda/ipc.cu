@@ -143,6 +143,18 @@ static void take_memory(int socket) {
   tell(socket);
 }
 
+// Of an event that is for one process only there is no handle: what stood there is gone.
+static void give_no_handle() {
+  cudaEvent_t own;
+  CHECK(cudaEventCreateWithFlags(&own, cudaEventDisableTiming));
+  CUipcEventHandle handle;
+  const CUipcEventHandle none{};
+  std::memset(&handle, 1, sizeof(handle));
+  EXPECT(cuIpcGetEventHandle(&handle, own) == CUDA_ERROR_INVALID_HANDLE);
+  EXPECT(std::memcmp(&handle, &none, sizeof(none)) == 0);
+  CHECK(cudaEventDestroy(own));
+}
+
 static void give_event(int socket) {
   int* data;
   CHECK(cudaMalloc(&data, kCount * sizeof(int)));
@@ -152,6 +164,7 @@ static void give_event(int socket) {
   cudaIpcMemHandle_t memory;
   CHECK(cudaIpcGetEventHandle(&event, filled));
   CHECK(cudaIpcGetMemHandle(&memory, data));
+  give_no_handle();
   fill<<<blocks(kCount), 256>>>(data, kCount, 5);
   CHECK(cudaEventRecord(filled));
   EXPECT(write(socket, &event, sizeof(event)) == sizeof(event));

@@ -145,6 +145,8 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   if (!call.require_context()) return call.status();
   const EventRecord* const record = events().find(event);
   if (!handle || !record) return CUDA_ERROR_INVALID_HANDLE;
+  // Programs that look at the handle and not at the result find it empty.
+  *handle = {};
   if (!(record->flags & CU_EVENT_INTERPROCESS)) return CUDA_ERROR_INVALID_HANDLE;
   EventToken token;
   const CUresult result = wire::event_export(call, to_wire(event), &token.key);

@@ -75,7 +75,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 CUresult cuMemFree_v2(CUdeviceptr address) {
   Call call;
   if (call.failed()) return call.status();
-  if (!address) return CUDA_SUCCESS;
+  if (!address) return check_unsafe(call);
   const auto range = AddressMap::get().find(address);
   if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult given = CUDA_SUCCESS;
