@@ -279,34 +279,48 @@ class Analyser {
     }
   }
 
-  // Liveness, backwards until nothing changes.
+  // The registers that a block takes away from those live behind it, and then adds.
+  struct Change {
+    BitSet removed, added;
+  };
+
+  Change change_of(int block) {
+    Change change{BitSet(f_.registers.size()), BitSet(f_.registers.size())};
+    const auto& ops = f_.blocks[block].ops;
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+      const OpInfo info = op_info(*op, entry_);
+      for_definitions(*op, info.definitions, [&](int r) {
+        // What is blended into the old value reads that.
+        if (op->guard >= 0 || a_.needs_blend(block, r)) return change.added.set(r);
+        change.added.reset(r);
+        change.removed.set(r);
+      });
+      for_uses(*op, info.definitions, [&](int r) { change.added.set(r); });
+    }
+    return change;
+  }
+
+  // Liveness, backwards until nothing changes. Large kernels have tens of thousands of blocks and of registers.
   void count_joins() {
     const size_t registers = f_.registers.size();
-    std::vector<std::vector<bool>> live(n_, std::vector<bool>(registers));
-    a_.joins.assign(registers, 0);
+    std::vector<BitSet> live(n_, BitSet(registers));
+    std::vector<Change> changes(n_);
+    for (int b : a_.order) changes[b] = change_of(b);
     for (bool changed = true; changed;) {
       changed = false;
       for (auto it = a_.order.rbegin(); it != a_.order.rend(); ++it) {
-        std::vector<bool> now(registers);
-        for (int s : graph_[*it])
-          for (size_t r = 0; r < registers; ++r) now[r] = now[r] || live[s][r];
-        const auto& ops = f_.blocks[*it].ops;
-        for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-          const OpInfo info = op_info(*op, entry_);
-          // What is blended into the old value reads that.
-          const bool whole = op->guard < 0;
-          for_definitions(*op, info.definitions, [&](int r) { now[r] = !whole || a_.needs_blend(*it, r); });
-          for_uses(*op, info.definitions, [&](int r) { now[r] = true; });
-        }
+        BitSet now(registers);
+        for (int s : graph_[*it]) now.unite(live[s]);
+        now.remove(changes[*it].removed);
+        now.unite(changes[*it].added);
         if (now == live[*it]) continue;
         live[*it] = std::move(now);
         changed = true;
       }
     }
-    for (int b : a_.order) {
-      if (!partial_[b]) continue;
-      for (size_t r = 0; r < registers; ++r) a_.joins[r] += live[b][r];
-    }
+    a_.joins.assign(registers, 0);
+    for (int b : a_.order)
+      if (partial_[b]) live[b].each([&](size_t r) { ++a_.joins[r]; });
   }
 
   const FlatFunction& f_;

@@ -1,6 +1,7 @@
 // Small graph algorithms over block numbers.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,8 +15,21 @@ class BitSet {
   explicit BitSet(size_t bits = 0, bool value = false) : words_((bits + 63) / 64, value ? ~0ull : 0) {}
   bool operator[](size_t i) const { return words_[i / 64] >> (i % 64) & 1; }
   void set(size_t i) { words_[i / 64] |= 1ull << (i % 64); }
+  void reset(size_t i) { words_[i / 64] &= ~(1ull << (i % 64)); }
+  void unite(const BitSet& o) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= o.words_[i];
+  }
+  void remove(const BitSet& o) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] &= ~o.words_[i];
+  }
   void intersect(const BitSet& o) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] &= o.words_[i];
+  }
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (size_t i = 0; i < words_.size(); ++i)
+      for (uint64_t left = words_[i]; left; left &= left - 1)
+        visit(i * 64 + static_cast<size_t>(std::countr_zero(left)));
   }
   bool operator==(const BitSet&) const = default;
 
