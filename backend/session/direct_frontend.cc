@@ -44,6 +44,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
   std::vector<ProcessSlot> slots() const { return processes_->slots(); }
   std::string lacks() const { return processes_->lacks(); }
   std::vector<std::shared_ptr<Process>> away() const { return processes_->away(); }
+  bool has(const ReturnKey& key) const { return processes_->has(key); }
 
  private:
   void receive() {
@@ -79,10 +80,11 @@ class DirectFrontend::Connection : public ProcessWatcher {
 
   // The kernel knows better than the client who it is.
   void name_asker(std::vector<std::byte>* message) const {
-    vgpu_ctl_create_process create;
-    if (message->size() != sizeof create || peer_.pid == 0) return;
+    vgpu_ctl_create_process create;  // begins RETURN_PROCESS too
+    if (message->size() < sizeof create || peer_.pid == 0) return;
     std::memcpy(&create, message->data(), sizeof create);
-    if (create.header.type != VGPU_CTL_CREATE_PROCESS) return;
+    const uint32_t type = create.header.type;
+    if (type != VGPU_CTL_CREATE_PROCESS && type != VGPU_CTL_RETURN_PROCESS) return;
     create.pid = static_cast<uint32_t>(peer_.pid);
     create.uid = peer_.uid;
     std::memcpy(message->data(), &create, sizeof create);
@@ -145,6 +147,10 @@ std::vector<ProcessSlot> DirectFrontend::slots() const {
     for (const ProcessSlot& slot : connection->slots()) all.push_back(slot);
   }
   return all;
+}
+
+bool DirectFrontend::has(const ReturnKey& key) const {
+  return std::any_of(connections_.begin(), connections_.end(), [&](const auto& one) { return one->has(key); });
 }
 
 std::string DirectFrontend::lacks() const {

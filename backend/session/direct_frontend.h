@@ -31,6 +31,7 @@ class DirectFrontend {
   nlohmann::json processes() const;
   std::string lacks() const;                           // as Processes::lacks()
   std::vector<std::shared_ptr<Process>> away() const;  // as Processes::away()
+  bool has(const ReturnKey& key) const;                // as Processes::has()
   std::vector<ProcessSlot> slots() const;              // of all connections
 
  private:

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -40,6 +41,12 @@ Result<UniqueFd> make_arena(uint64_t bytes) {
   return fd;
 }
 
+bool make_key(ReturnKey* key) {
+  if (::getrandom(key->data(), key->size(), 0) == static_cast<ssize_t>(key->size())) return true;
+  *key = {};
+  return false;
+}
+
 }  // namespace
 
 Status check_arena(int fd, uint64_t bytes) {
@@ -72,13 +79,15 @@ Status check_memory_file(int fd, std::span<const vgpu_segment> segments) {
 }
 
 Process::Process(Processes* owner, const Request& create, UniqueFd arena)
-    : owner_(owner), id_(create.process), who_(create.create), arena_(std::move(arena)) {}
+    : owner_(owner), id_(create.process), who_(create.create), key_(create.key), arena_(std::move(arena)) {}
 
 Process::~Process() {
   if (runner_) runner_->stop(Runner::Stop::kAsk);
+  if (owner_->config_.ended) owner_->config_.ended(key_);
 }
 
 void Process::start(const Answer& answer) {
+  if (owner_->config_.replaceable && !make_key(&key_)) log::warn("process {} cannot be known again: no key", id_);
   owner_->source_->take([weak = weak_from_this(), answer](Result<Runner*> runner) {
     const auto process = weak.lock();
     if (!process) {
@@ -132,7 +141,7 @@ Status Process::take_slot(Runner* runner) {
     if (const auto process = weak.lock()) process->gone();
   });
   runner_ = runner;
-  runner->set_served({owner(), who_.pid, who_.uid, slot_});
+  runner->set_served({owner(), who_.pid, who_.uid, slot_, key_});
   pid_ = runner->pid();
   window_base_ = runner->window_base();
   if (slot_ >= 0) owner_->usage_page_->set_priority(slot_, -nice_);
@@ -191,9 +200,14 @@ void Process::assigned(int error, const Answer& answer) {
     log::info("process {} ({}, pid {}, user {}) has runner {}", id_, printable(who_.comm), uint32_t{who_.pid},
               uint32_t{who_.uid}, runner_->pid());
   }
-  vgpu_ctl_reply ready = make_reply(0, "", runner_->window_base());
+  answer_ready(answer);
+}
+
+void Process::answer_ready(const Answer& answer) const {
+  vgpu_ctl_reply ready = make_reply(0, "", window_base_);
   ready.schema = owner_->config_.schema;
   ready.schema.part = who_.schema.part;
+  std::copy(key_.begin(), key_.end(), ready.message);
   const int fds[] = {arena_.get(), kick_.get()};
   answer(ready, owner_->config_.direct ? std::span<const int>(fds) : std::span<const int>());
 }
@@ -219,6 +233,7 @@ void Process::gone() {
   if (away) {
     if (std::exchange(state_, State::kAway) == State::kRunning) {
       log::info("process {} waits for another runner: what {} had is in a file", id_, pid_);
+      set_away(true);
     }
     return;
   }
@@ -227,6 +242,7 @@ void Process::gone() {
   if (state_ == State::kRunning) {
     log::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
     state_ = State::kLost;  // until the guest destroys it
+    if (owner_->config_.ended) owner_->config_.ended(key_);
     rings_.clear();
     regions_.clear();
     window_.clear();
@@ -262,7 +278,7 @@ void Process::kick(const Answer& answer) {
 }
 
 void Process::ping(const Answer& answer) const {
-  const bool alive = state_ == State::kRunning || state_ == State::kStarting || state_ == State::kAway;
+  const bool alive = state_ != State::kEnding && state_ != State::kLost;
   reply(answer, alive ? Status() : Status::error(EPIPE, "the runner of process {} is gone", id_));
 }
 
@@ -344,7 +360,7 @@ std::optional<ProcessSlot> Process::slot() const {
 }
 
 nlohmann::json Process::status() const {
-  static constexpr const char* kNames[] = {"starting", "running", "ending", "lost", "away"};
+  static constexpr const char* kNames[] = {"starting", "running", "ending", "lost", "away", "returning"};
   nlohmann::json object = {{"process", id_},
                            {"pid", uint32_t{who_.pid}},
                            {"uid", uint32_t{who_.uid}},

@@ -28,6 +28,9 @@ class Process : public std::enable_shared_from_this<Process> {
   ~Process();  // asks a runner that it still has to end
 
   void start(const Answer& answer);
+  // One that was in another session. Its mappings follow, and all_announced(); it is away from then on.
+  void come_back(const Request& request, const Answer& answer);
+  void all_announced(const Answer& answer);
   // `file`: whose pages a region has, in direct mode; empty: guest RAM or the arena.
   void add_mapping(const Request& request, UniqueFd file, const Answer& answer);
   void drop_mapping(const Request& request, const Answer& answer);
@@ -45,7 +48,7 @@ class Process : public std::enable_shared_from_this<Process> {
   bool lost() const { return state_ == State::kLost; }
   // Its runner has ended, and what that had is in a file. Requests wait.
   bool away() const { return state_ == State::kAway; }
-  int runner_before() const { return pid_; }  // its process number
+  const ReturnKey& key() const { return key_; }  // zeros: it cannot come back
   // Of its pages, what another runner could not be given, in words; empty: nothing.
   std::string lacks() const;
   // Takes another runner, at a standstill, with all rings and regions. Then that becomes what the old one was, and
@@ -56,7 +59,7 @@ class Process : public std::enable_shared_from_this<Process> {
   std::optional<ProcessSlot> slot() const;  // while it has a runner
 
  private:
-  enum class State { kStarting, kRunning, kEnding, kLost, kAway };
+  enum class State { kStarting, kRunning, kEnding, kLost, kAway, kReturning };
   struct Mapping {
     uint64_t va = 0, bytes = 0;
     uint32_t segments = 0;
@@ -78,6 +81,8 @@ class Process : public std::enable_shared_from_this<Process> {
   bool wait_for_runner(std::function<void()> request, const Answer& answer);
   GuestOwner owner() const;
   Status make_descriptors();
+  void answer_ready(const Answer& answer) const;
+  void set_away(bool is);
   void assigned(int error, const Answer& answer);
   void gone();
   Status usable(const char* what) const;
@@ -96,11 +101,12 @@ class Process : public std::enable_shared_from_this<Process> {
   Processes* owner_;  // outlives it
   const uint32_t id_;
   const vgpu_ctl_create_process who_;
+  ReturnKey key_{};
   State state_ = State::kStarting;
   Runner* runner_ = nullptr;
   int slot_ = -1;
   int32_t nice_ = 0;
-  int pid_ = 0;               // of its runner, also when that has ended
+  int pid_ = 0;               // of its runner, also when that has ended; 0: it had none in this session
   uint64_t window_base_ = 0;  // of the same
   bool files_ = false;        // it has regions of files, which are not kept
   uint64_t kept_pieces_ = 0;

@@ -1,5 +1,9 @@
-// A process gets another runner, after its first one has ended while all that it had was in a file.
+// A process gets another runner, after its first one has ended while all that it had was in a file; or the session has,
+// and the process comes to another one.
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstddef>
 
 #include "backend/session/process.h"
 #include "guest-driver/uapi/vgpu_ring.h"
@@ -34,7 +38,41 @@ std::string Process::lacks() const {
 bool Process::may_be_away() const {
   if (state_ == State::kAway) return true;
   const auto& replaceable = owner_->config_.replaceable;
-  return state_ == State::kRunning && replaceable && lacks().empty() && replaceable(pid_);
+  return state_ == State::kRunning && replaceable && lacks().empty() && replaceable(key_);
+}
+
+void Process::come_back(const Request& request, const Answer& answer) {
+  window_base_ = request.window_base;
+  state_ = State::kReturning;
+  if (Status status = make_descriptors(); !status.ok()) {
+    log::error("process {}: {}", id_, status.message());
+    const auto self = shared_from_this();
+    end(Runner::Stop::kKill, nullptr);
+    return answer(make_reply(status.code(), status.message()), {});
+  }
+  answer_ready(answer);
+}
+
+void Process::all_announced(const Answer& answer) {
+  if (state_ != State::kReturning) return answer(make_reply(EALREADY, "no process that is coming back"), {});
+  state_ = State::kAway;
+  log::info("process {} ({}, pid {}, user {}) has come back, and waits for what it had", id_, printable(who_.comm),
+            uint32_t{who_.pid}, uint32_t{who_.uid});
+  set_away(true);
+  answer(make_reply(0, ""), {});
+}
+
+// In direct mode the rings say so, which the session may write to as the runner may.
+void Process::set_away(bool is) {
+  if (!arena_) return;
+  const uint32_t word = is ? 1 : 0;
+  for (const auto& [id, ring] : rings_) {
+    if (ring.pieces.empty()) continue;
+    const auto at = static_cast<off_t>(ring.pieces.front().offset + offsetof(vgpu_ring_header, away));
+    if (::pwrite(arena_.get(), &word, sizeof word, at) != sizeof word) {
+      log::error("process {}: ring {} does not say that it is away", id_, id);
+    }
+  }
 }
 
 // False: too many wait already, and this one is answered.
@@ -114,6 +152,7 @@ void Process::revived(bool well) {
   state_ = State::kRunning;
   pid_ = runner_->pid();
   log::info("process {} goes on in runner {}", id_, pid_);
+  set_away(false);
   for (const auto& request : std::exchange(later_, {})) request();
 }
 

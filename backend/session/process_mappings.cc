@@ -31,7 +31,7 @@ Status Process::check_room(const Request& request) const {
 // A device-visible region that touches the window lies in its lower half and overlaps no other; in direct mode it is
 // the arena itself or a file.
 Status Process::check_window(const Request& request, bool file) const {
-  const uint64_t base = runner_->window_base();
+  const uint64_t base = window_base_;
   const uint64_t start = request.add.va, end = start + request.add.bytes;
   if (end <= base || start >= base + VGPU_WINDOW_BYTES) return {};
   if (start < base || end > base + VGPU_WINDOW_DEVICE_OFFSET) {
@@ -96,11 +96,14 @@ void Process::add_mapping(const Request& request, UniqueFd file, const Answer& a
   if (status.ok()) status = check_mapping(request);
   if (status.ok()) status = check_room(request);
   if (status.ok() && visible) status = check_window(request, static_cast<bool>(file));
+  if (status.ok() && file && state_ == State::kReturning) {
+    status = Status::error(ENOTSUP, "pages of files cannot come back");
+  }
   if (!status.ok()) return refuse(status);
   auto translation = translate(request, file);
   if (!translation.ok()) return refuse(translation.status());
 
-  const uint64_t base = runner_->window_base(), generation = next_generation_++;
+  const uint64_t base = window_base_, generation = next_generation_++;
   Mapping mapping{.va = add.va,
                   .bytes = add.bytes,
                   .segments = static_cast<uint32_t>(request.segments.size()),
@@ -117,6 +120,7 @@ void Process::add_mapping(const Request& request, UniqueFd file, const Answer& a
   if (mapping.in_window) window_.emplace(mapping.va, mapping.va + mapping.bytes);
   segments_ += mapping.segments;
   mappings(is_ring).emplace(add.id, std::move(mapping));
+  if (state_ == State::kReturning) return answer(make_reply(0, ""), {});  // its runner is told later
 
   const std::vector<RunnerSegment>& pieces = translation.value().segments;
   const RunnerMessage message{.type = is_ring ? RunnerMessageType::kAddRing : RunnerMessageType::kAddRegion,
@@ -142,6 +146,9 @@ void Process::drop_mapping(const Request& request, const Answer& answer) {
   }
   const bool is_ring = request.type == VGPU_CTL_DROP_RING;
   Status status = usable("drop");
+  if (status.ok() && state_ == State::kReturning) {
+    status = Status::error(EAGAIN, "process {} is still to say what it has", id_);
+  }
   const auto found = mappings(is_ring).find(request.drop_id);
   if (status.ok() && (found == mappings(is_ring).end() || found->second.dropping)) {
     status = Status::error(ENOENT, "no {} {}", is_ring ? "ring" : "region", request.drop_id);

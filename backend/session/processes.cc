@@ -30,7 +30,8 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer, 
     return answer(make_reply(EINVAL, parsed.status().message()), {});
   }
   const Request& request = parsed.value();
-  if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, std::move(file), answer);
+  if (request.type == VGPU_CTL_CREATE_PROCESS || request.type == VGPU_CTL_RETURN_PROCESS)
+    return create(request, std::move(file), answer);
   if (request.type == VGPU_CTL_PING && request.process == 0) return answer(make_reply(0, ""), {});
   if (request.type == VGPU_CTL_QUERY && request.process == 0 && config_.query) {
     return answer(config_.query(request.query), {});
@@ -50,6 +51,8 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer, 
       return process->kick(answer);
     case VGPU_CTL_PING:
       return process->ping(answer);
+    case VGPU_CTL_ALL_ANNOUNCED:
+      return process->all_announced(answer);
     case VGPU_CTL_PRIORITY:
       process->set_nice(request.nice);
       return answer(make_reply(0, ""), {});
@@ -63,41 +66,63 @@ Processes::ProcessRef Processes::find(uint32_t id) const {
   return found == processes_.end() ? nullptr : found->second;
 }
 
-void Processes::create(const Request& request, UniqueFd arena, const Answer& answer) {
-  const auto refuse = [&](int error, const std::string& why) {
-    if (config_.log->allow()) log::warn("process {} of {} refused: {}", request.process, config_.vgpu, why);
-    vgpu_ctl_reply reply = make_reply(error, why);
-    reply.schema = config_.schema;
-    answer(reply, {});
-  };
-  if (!wire::work_together(config_.schema, request.create.schema)) {
-    return refuse(EPROTO, fmt::format("libcuda.so.1 is of release {}, the host of {}: install the host's guest package",
-                                      wire::release_of(request.create.schema), wire::release_of(config_.schema)));
+Status Processes::check_return(const Request& request) const {
+  if (!config_.replaceable) {
+    return Status::error(ENOTSUP, "what programs have on a GPU, or of a Xen domain, cannot come back");
   }
-  if (request.process == 0) return refuse(EINVAL, "process 0 is the session itself");
-  if (find(request.process)) return refuse(EEXIST, fmt::format("process {} exists already", request.process));
+  if (config_.has && config_.has(request.key)) return Status::error(EEXIST, "this program is here already");
+  return {};
+}
+
+Status Processes::check_new(const Request& request, const UniqueFd& arena) const {
+  if (request.process == 0) return Status::error(EINVAL, "process 0 is the session itself");
+  if (find(request.process)) return Status::error(EEXIST, "process {} exists already", request.process);
+  if (request.type == VGPU_CTL_RETURN_PROCESS) {
+    if (Status status = check_return(request); !status.ok()) return status;
+  }
   if (config_.runners_max && usage_page_->taken() >= config_.runners_max()) {
-    return refuse(EAGAIN, fmt::format("this virtual GPU's memory share is good for {} processes at once: each has a "
-                                      "context on the GPU",
-                                      config_.runners_max()));
+    return Status::error(EAGAIN,
+                         "this virtual GPU's memory share is good for {} processes at once: each has a context on the "
+                         "GPU",
+                         config_.runners_max());
   }
   if (config_.limit && usage_page_->taken() >= config_.limit()) {
-    return refuse(EAGAIN,
-                  fmt::format("this virtual GPU's programs may have {} processes at once; `vgpuctl set` has the "
-                              "limit",
-                              config_.limit()));
+    return Status::error(EAGAIN,
+                         "this virtual GPU's programs may have {} processes at once; `vgpuctl set` has the limit",
+                         config_.limit());
   }
   if (processes_.size() >= config_.processes_max) {
-    return refuse(EAGAIN, fmt::format("this virtual GPU serves {} processes at most", config_.processes_max));
+    return Status::error(EAGAIN, "this virtual GPU serves {} processes at most", config_.processes_max);
   }
-  if (arena) {
-    const Status status = config_.direct ? check_arena(arena.get(), config_.arena_bytes)
-                                         : Status::error(EINVAL, "only direct mode has arenas");
-    if (!status.ok()) return refuse(status.code(), status.message());
+  if (!arena) return {};
+  return config_.direct ? check_arena(arena.get(), config_.arena_bytes)
+                        : Status::error(EINVAL, "only direct mode has arenas");
+}
+
+void Processes::create(const Request& request, UniqueFd arena, const Answer& answer) {
+  Status status;
+  if (!wire::work_together(config_.schema, request.create.schema)) {
+    status = Status::error(EPROTO, "libcuda.so.1 is of release {}, the host of {}: install the host's guest package",
+                           wire::release_of(request.create.schema), wire::release_of(config_.schema));
+  } else {
+    status = check_new(request, arena);
+  }
+  if (!status.ok()) {
+    if (config_.log->allow()) {
+      log::warn("process {} of {} refused: {}", request.process, config_.vgpu, status.message());
+    }
+    vgpu_ctl_reply reply = make_reply(status.code(), status.message());
+    reply.schema = config_.schema;
+    return answer(reply, {});
   }
   const auto process = std::make_shared<Process>(this, request, std::move(arena));
   processes_.emplace(request.process, process);
+  if (request.type == VGPU_CTL_RETURN_PROCESS) return process->come_back(request, answer);
   process->start(answer);
+}
+
+bool Processes::has(const ReturnKey& key) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& one) { return one.second->key() == key; });
 }
 
 void Processes::destroy(const Request& request, const Answer& answer) {

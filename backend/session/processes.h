@@ -57,9 +57,12 @@ struct ProcessesConfig {
   std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
   // Whose the processes of a VM are. Empty: nobody's. In direct mode they are their users'.
   std::function<GuestOwner()> vm{};
-  // Whether what the runner had is in a file, so that its process may get another one. Empty: never; then nothing is
-  // kept for that.
-  std::function<bool(int pid)> replaceable{};
+  // Whether what the process had is in a file, so that it may get another runner. Empty: never; then nothing is kept
+  // for that, and no process may come back.
+  std::function<bool(const ReturnKey&)> replaceable{};
+  // Whether a process of this virtual GPU has the key; and that one has ended, so that the file is of no use to it.
+  std::function<bool(const ReturnKey&)> has{};
+  std::function<void(const ReturnKey&)> ended{};
   RunnerSlots* slots = nullptr;  // told of runners and their slots; outlives the runners
   // Answers VGPU_CTL_QUERY. Empty: nobody does.
   std::function<vgpu_ctl_reply(const vgpu_ctl_query&)> query{};
@@ -98,11 +101,15 @@ class Processes {
   std::string lacks() const;
   // Those that wait for another runner.
   std::vector<std::shared_ptr<Process>> away() const;
+  bool has(const ReturnKey& key) const;
 
  private:
   friend class Process;
   using ProcessRef = std::shared_ptr<Process>;
   void create(const Request& request, UniqueFd arena, const Answer& answer);
+  // An error: what it asks for cannot be; of a process that is to begin, or to come back.
+  Status check_new(const Request& request, const UniqueFd& arena) const;
+  Status check_return(const Request& request) const;
   void destroy(const Request& request, const Answer& answer);
   ProcessRef find(uint32_t id) const;
 

@@ -25,7 +25,10 @@ Shape shape_of(uint32_t type) {
     case VGPU_CTL_DESTROY_PROCESS:
     case VGPU_CTL_KICK:
     case VGPU_CTL_PING:
+    case VGPU_CTL_ALL_ANNOUNCED:
       return {sizeof(vgpu_ctl_header), false};
+    case VGPU_CTL_RETURN_PROCESS:
+      return {sizeof(vgpu_ctl_return_process), false};
     case VGPU_CTL_ADD_RING:
     case VGPU_CTL_ADD_REGION:
       return {sizeof(vgpu_ctl_add_region), true};
@@ -73,6 +76,24 @@ Status check_address(const Request& request) {
   return {};
 }
 
+Status read_create(std::span<const std::byte> bytes, Request* request) {
+  request->create = read<vgpu_ctl_create_process>(bytes);
+  const uint32_t part = request->create.schema.part;
+  if (part < VGPU_WINDOW_PARTS) return {};
+  return Status::error(EINVAL, "the address window has {} parts, no part {}", VGPU_WINDOW_PARTS, part);
+}
+
+Status read_return(std::span<const std::byte> bytes, Request* request) {
+  const auto asked = read<vgpu_ctl_return_process>(bytes);
+  std::copy_n(asked.key, request->key.size(), request->key.begin());
+  request->window_base = asked.window_base;
+  if (request->key == ReturnKey{}) return Status::error(EINVAL, "a process that comes back needs its key");
+  for (const uint64_t base : {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2}) {
+    if (request->window_base == base) return read_create(bytes, request);
+  }
+  return Status::error(EINVAL, "no address window begins at {:#x}", request->window_base);
+}
+
 }  // namespace
 
 Result<Request> parse_request(std::span<const std::byte> bytes) {
@@ -88,10 +109,10 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
   request.type = static_cast<vgpu_ctl_type>(header.type);
   request.process = header.process;
   if (request.type == VGPU_CTL_CREATE_PROCESS) {
-    request.create = read<vgpu_ctl_create_process>(bytes);
-    if (const uint32_t part = request.create.schema.part; part >= VGPU_WINDOW_PARTS) {
-      return Status::error(EINVAL, "the address window has {} parts, no part {}", VGPU_WINDOW_PARTS, part);
-    }
+    if (Status status = read_create(bytes, &request); !status.ok()) return status;
+  }
+  if (request.type == VGPU_CTL_RETURN_PROCESS) {
+    if (Status status = read_return(bytes, &request); !status.ok()) return status;
   }
   if (request.type == VGPU_CTL_DROP_RING || request.type == VGPU_CTL_DROP_REGION) {
     request.drop_id = read<vgpu_ctl_drop>(bytes).id;

@@ -13,6 +13,7 @@
 #include "backend/control/mps_priority.h"
 #include "backend/control/runner_link.h"
 #include "backend/session/exchange.h"
+#include "backend/session/request.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -29,6 +30,7 @@ struct ServedProcess {
   GuestOwner owner;
   uint32_t pid = 0, uid = 0;
   int slot = -1;
+  ReturnKey key{};  // zeros: it cannot come back
 };
 
 class Runner {

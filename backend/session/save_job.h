@@ -10,6 +10,7 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/saved/file.h"
+#include "backend/session/request.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -24,27 +25,27 @@ class SaveJob {
   SaveJob(const SaveJob&) = delete;
 
   // Before start(): of kWrite, what the file says of itself.
-  void set_head(const saved::Head& head) { head_ = head; }
+  void set_head(const saved::Head& head) { contents_.head = head; }
   // And how much the runners may give together: they may have been taken over, and the file's disk is the host's.
   void set_memory(uint64_t bytes) { room_ = bytes + bytes / 8 + (1 << 20); }  // with what the pieces say of themselves
-  // The runner's end of a pipe between it and what the file has, or is to have, of the runner `pid`. `anew`: another
-  // one reads, which is to become what that one was.
-  Result<UniqueFd> add_pipe(int pid, bool anew = false);
+  // The runner's end of a pipe between it and what the file has, or is to have, of this program. `anew`: another runner
+  // reads, which is to become what the one was that wrote.
+  Result<UniqueFd> add_pipe(const ReturnKey& program, bool anew = false);
   // `ended` is called on the loop's thread, once.
   Status start(event_base* base, std::function<void()> ended);
   void stop() { stop_ = true; }
 
   // After the end.
   const Status& status() const { return status_; }
-  const saved::Head& head() const { return head_; }
-  uint64_t bytes() const { return bytes_; }
-  // Of kWrite: the runners that another one could follow, and of the others, if there are any, why not.
-  const std::set<int>& replaceable() const { return replaceable_; }
-  const std::string& lacks() const { return lacks_; }
+  const saved::Head& head() const { return contents_.head; }
+  uint64_t bytes() const { return contents_.bytes; }
+  // Of kWrite and kCheck: whose runners another one could follow, and of the others, if there are any, why not.
+  const std::set<ReturnKey>& replaceable() const { return contents_.programs; }
+  const std::string& lacks() const { return contents_.lacks; }
 
  private:
   struct Pipe {
-    int pid = 0;
+    ReturnKey program{};
     UniqueFd end;
     bool anew = false;
   };
@@ -56,10 +57,8 @@ class SaveJob {
   const int file_;
   std::atomic<bool> stop_{false};
   std::vector<Pipe> pipes_;
-  std::set<int> replaceable_;
-  std::string lacks_;
-  saved::Head head_;
-  uint64_t bytes_ = 0, room_ = 0, states_room_ = saved::kStateMost;
+  saved::Contents contents_;
+  uint64_t room_ = 0, states_room_ = saved::kStateMost;
   Status status_;
   UniqueFd ended_;
   std::function<void()> on_ended_;

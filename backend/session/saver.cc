@@ -17,6 +17,9 @@ namespace bandsaw {
 namespace {
 
 constexpr timeval kExpectMost{30, 0};
+// For programs on their way from another session, which look for it every second.
+constexpr std::chrono::seconds kAwaitMost{15};
+constexpr timeval kAwaitStep{0, 50000};
 constexpr size_t kMessageMost = 1024;
 
 std::string what_failed(int error) {
@@ -27,6 +30,8 @@ std::string what_failed(int error) {
       return "the file's memory is not what its programs have";
     case EADDRNOTAVAIL:
       return "the addresses of its programs are not free in new runners";
+    case ENODEV:
+      return "its programs were told of a device with other SMs, or of another compute capability";
     default:
       return std::strerror(error);
   }
@@ -55,6 +60,9 @@ Saver::Saver(event_base* base, UniqueFd listener, Session session)
   expire_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Saver*>(self)->client_gone(); },
       this));
+  await_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Saver*>(self)->await_programs(); },
+      this));
 }
 
 Saver::~Saver() = default;
@@ -65,7 +73,9 @@ Status Saver::expect(What what, const std::string& token, uid_t uid) {
   }
   if (!session_.suspended()) return Status::error(EBUSY, "it is not suspended");
   if (what == What::kSave && !saved().empty()) return Status::error(EBUSY, "it is saved already, as {}", saved_);
-  if (what == What::kRestore && saved().empty()) {
+  // What another session has saved is for one that has nothing yet.
+  const bool nothing = saved_.empty() && session_.runners().empty();
+  if (what == What::kRestore && saved().empty() && !nothing) {
     return Status::error(EBUSY, "its memory is here: nothing of it is in a file, or its programs have ended since");
   }
   if (token.empty()) return Status::error(EINVAL, "no token");
@@ -113,13 +123,14 @@ void Saver::take_file(const nlohmann::json& said, std::vector<UniqueFd>* came) {
   }
   event_del(expire_.get());
   token_.clear();
+  without_missing_ = said.value("without_missing", nlohmann::json()) == true;
   file_ = std::move(came->front());
   if (!session_.suspended()) return finish(Status::error(EBUSY, "it is not suspended any more"));
   what_ == What::kSave ? save() : check();
 }
 
 std::string Saver::saved() const {
-  const bool nobody = session_.runners().empty() && !(session_.awaits && session_.awaits());
+  const bool nobody = session_.runners().empty() && replaceable_.empty();
   return nobody ? std::string() : saved_;
 }
 
@@ -135,15 +146,15 @@ void Saver::one_less(const std::shared_ptr<Step>& step) {
 
 void Saver::tell_runners(uint32_t what, SaveJob* job) {
   step_ = std::make_shared<Step>();
-  for (Runner* const runner : session_.runners()) tell(runner, what, job, runner->pid());
+  for (Runner* const runner : session_.runners()) tell(runner, what, job);
 }
 
-// `job`: null: no bytes go to it or come. `pid`: as whom the file knows it.
-void Saver::tell(Runner* runner, uint32_t what, SaveJob* job, int pid) {
+// `job`: null: no bytes go to it or come.
+void Saver::tell(Runner* runner, uint32_t what, SaveJob* job) {
   std::vector<int> fds;
   UniqueFd pipe;
   if (job) {
-    auto made = job->add_pipe(pid, what == kSavedMake);
+    auto made = job->add_pipe(runner->served().key, what == kSavedMake);
     if (!made.ok()) {
       step_->error = made.status().code();
       return;
@@ -181,11 +192,52 @@ void Saver::check() {
   run(std::make_unique<SaveJob>(SaveJob::Kind::kCheck, file_.get()));
 }
 
+// That it has what the programs here need.
+Status Saver::is_right_file() const {
+  const std::string id = text_of(job_->head().id);
+  if (!saved_.empty() && id != saved_) {
+    return Status::error(EINVAL, "it is another one: this virtual GPU was saved as {}, and the file is {}", saved_, id);
+  }
+  if (!saved_.empty() || job_->lacks().empty()) return {};
+  const std::string& lacks = job_->lacks();
+  return Status::error(ENOTSUP, "a program in it had {}, and ended with its session",
+                       printable({reinterpret_cast<const unsigned char*>(lacks.data()), lacks.size()}));
+}
+
+// Programs that need what the file has, and are not here.
+Saver::Programs Saver::missing() const {
+  Programs missing = saved_.empty() ? job_->replaceable() : replaceable_;
+  for (Runner* const runner : session_.runners()) missing.erase(runner->served().key);
+  if (!session_.away) return missing;
+  for (const ReturnKey& program : session_.away()) missing.erase(program);
+  return missing;
+}
+
+void Saver::await_programs() {
+  const size_t missing = this->missing().size(), all = job_->replaceable().size();
+  if (missing == 0 || without_missing_) return revive();
+  if (std::exchange(state_, State::kAwaiting) != State::kAwaiting) {
+    await_until_ = std::chrono::steady_clock::now() + kAwaitMost;
+  }
+  if (std::chrono::steady_clock::now() < await_until_) {
+    event_add(await_.get(), &kAwaitStep);
+    return;
+  }
+  finish(Status::error(EAGAIN, "{} of its {} programs {} not come here; `--without-missing` gives them up", missing,
+                       all, missing == 1 ? "has" : "have"));
+}
+
 // Programs whose runners have ended get new ones first.
 void Saver::revive() {
-  if (!session_.awaits || !session_.awaits()) return read_back({});
+  Programs programs;
+  if (session_.away) {
+    for (const ReturnKey& program : session_.away()) {
+      if (job_->replaceable().contains(program)) programs.insert(program);
+    }
+  }
+  if (programs.empty()) return read_back({});
   state_ = State::kReviving;
-  session_.revive([this](const Status& status, const std::map<int, Runner*>& revived) {
+  session_.revive(programs, [this](const Status& status, const std::map<ReturnKey, Runner*>& revived) {
     if (!status.ok()) {
       session_.revived(false);
       return finish(status);
@@ -194,17 +246,17 @@ void Saver::revive() {
   });
 }
 
-void Saver::read_back(const std::map<int, Runner*>& revived) {
+void Saver::read_back(const std::map<ReturnKey, Runner*>& revived) {
   state_ = State::kReading;
   auto job = std::make_unique<SaveJob>(SaveJob::Kind::kRead, file_.get());
   step_ = std::make_shared<Step>();
   std::set<Runner*> anew;
-  for (const auto& [pid, runner] : revived) {
+  for (const auto& [program, runner] : revived) {
     anew.insert(runner);
-    tell(runner, kSavedMake, job.get(), pid);
+    tell(runner, kSavedMake, job.get());
   }
   for (Runner* const runner : session_.runners()) {
-    if (!anew.contains(runner)) tell(runner, kSavedRead, job.get(), runner->pid());
+    if (!anew.contains(runner)) tell(runner, kSavedRead, job.get());
   }
   run(std::move(job));
 }
@@ -218,7 +270,7 @@ void Saver::forget(bool end) {
     if (end) {
       runner->stop(Runner::Stop::kKill);
     } else {
-      tell(runner, kSavedForget, nullptr, runner->pid());
+      tell(runner, kSavedForget, nullptr);
     }
   }
   one_less(step_);
@@ -235,16 +287,13 @@ void Saver::advance() {
       log::info("saved as {}: {} bytes are in a file", saved_, job_->bytes());
       return finish({});
     case State::kChecking:
-      if (status.ok() && text_of(job_->head().id) != saved_) {
-        status = Status::error(EINVAL, "it is another one: this virtual GPU was saved as {}, and the file is {}",
-                               saved_, text_of(job_->head().id));
-      }
-      return status.ok() ? revive() : finish(status);
+      if (status.ok()) status = is_right_file();
+      return status.ok() ? await_programs() : finish(status);
     case State::kReading:
       if (session_.revived) session_.revived(status.ok());
       if (!status.ok()) return finish(status);
-      log::info("restored from {}: {} bytes", saved_, job_->bytes());
-      saved_.clear();
+      log::info("restored from {}: {} bytes", text_of(job_->head().id), job_->bytes());
+      forget_file();
       return finish({});
     default:
       return;
@@ -268,6 +317,11 @@ void Saver::finish(const Status& status) {
   file_.reset();
 }
 
+void Saver::forget_file() {
+  saved_.clear();
+  replaceable_.clear();
+}
+
 // Of what was saved last.
 std::string Saver::lacks() const {
   if (!job_) return {};
@@ -288,7 +342,8 @@ void Saver::client_gone() {
   client_.reset();
   if (state_ == State::kWriting || state_ == State::kChecking) {
     job_->stop();
-  } else if (state_ == State::kWritten) {
+  } else if (state_ == State::kWritten || state_ == State::kAwaiting) {
+    event_del(await_.get());
     finish(Status::error(ECANCELED, "who wanted it has gone"));
   } else if (state_ == State::kExpecting) {
     state_ = State::kIdle;

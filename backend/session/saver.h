@@ -1,8 +1,10 @@
 // Writes what a suspended virtual GPU has in the host's memory to a file, and lets go of it; or reads it back. Its
-// programs stay. Its runners may end meanwhile, if the file has all that new ones need.
+// programs stay. Its runners may end meanwhile, if the file has all that new ones need; so may this session, and
+// another one reads the file for the programs that have come to it.
 //
 // vgpud says which of the two is to come, with a token. Who has the token brings the file, over files.sock:
 //   client -> {"token": ...} and a descriptor     answered when all is written, or is back: {"ok", "bytes", "error"}
+//             with {"without_missing": true}      restored without the programs that are in it and do not come back
 //   client -> {"keep": true}, after a save        the file is where it is to be: memory is let go of; {"ok", "error"}
 //   client -> {"keep": true, "end": true}         and its runners end: restored, its programs get new ones
 // The first answer has "lacks" too: what new runners could not have, empty: nothing; then they are not ended either. A
@@ -12,6 +14,7 @@
 #include <event2/event.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,8 +36,9 @@ namespace bandsaw {
 class Saver {
  public:
   enum class What { kSave, kRestore };
-  // New runners, by the numbers of the processes that the old ones were.
-  using Revived = std::function<void(const Status&, const std::map<int, Runner*>&)>;
+  using Programs = std::set<ReturnKey>;
+  // New runners, by the programs that they are for.
+  using Revived = std::function<void(const Status&, const std::map<ReturnKey, Runner*>&)>;
   // All outlive this.
   struct Session {
     std::function<std::vector<Runner*>()> runners;
@@ -43,10 +47,10 @@ class Saver {
     std::function<uint64_t()> memory;              // bytes that its programs can have
     // What programs have beside that which runners save, and new runners could not have; in words, empty: nothing.
     std::function<std::string()> lacks{};
-    // Programs whose runners have ended meanwhile: whether there are any, new ones for all of them, and whether these
-    // have become what the old ones were.
-    std::function<bool()> awaits{};
-    std::function<void(Revived)> revive{};
+    // Programs whose runners have ended meanwhile, or that have come from another session: all, new runners for some of
+    // them, and whether these have become what the old ones were.
+    std::function<Programs()> away{};
+    std::function<void(const Programs&, Revived)> revive{};
     std::function<void(bool)> revived{};
     saved::Id vgpu{};
   };
@@ -58,24 +62,30 @@ class Saver {
   Status expect(What what, const std::string& token, uid_t uid);
   // The number, in hexadecimal, of the file that has its programs' memory; empty: it is here, or they have ended.
   std::string saved() const;
-  // What the file has is enough for another runner to follow this one.
-  bool replaceable(int pid) const { return !saved_.empty() && replaceable_.contains(pid); }
+  // What the file has is enough for another runner to follow the program's.
+  bool replaceable(const ReturnKey& program) const { return !saved_.empty() && replaceable_.contains(program); }
+  // It has ended, and will not come back.
+  void program_ended(const ReturnKey& program) { replaceable_.erase(program); }
   // It goes on, and nobody needs the file any more.
-  void went_on() { saved_.clear(); }
+  void went_on() { forget_file(); }
 
  private:
-  enum class State { kIdle, kExpecting, kWriting, kWritten, kForgetting, kChecking, kReviving, kReading };
+  enum class State { kIdle, kExpecting, kWriting, kWritten, kForgetting, kChecking, kAwaiting, kReviving, kReading };
   struct Step;
 
   void accept();
   void receive();
   void take_file(const nlohmann::json& said, std::vector<UniqueFd>* came);
   void tell_runners(uint32_t what, SaveJob* job);
-  void tell(Runner* runner, uint32_t what, SaveJob* job, int pid);
+  void tell(Runner* runner, uint32_t what, SaveJob* job);
   void save();
   void check();
+  Status is_right_file() const;
+  Programs missing() const;
+  void await_programs();
   void revive();
-  void read_back(const std::map<int, Runner*>& revived);
+  void read_back(const std::map<ReturnKey, Runner*>& revived);
+  void forget_file();
   void forget(bool end);
   std::string lacks() const;
   void run(std::unique_ptr<SaveJob> job);
@@ -94,11 +104,13 @@ class Saver {
   std::string token_, saved_;
   uid_t uid_ = 0;  // whose process brings it
   UniqueFd client_, file_;
-  saved::Id id_{};  // of what is being saved
-  std::set<int> replaceable_;
+  saved::Id id_{};        // of what is being saved
+  Programs replaceable_;  // of what was saved here
+  bool without_missing_ = false;
+  std::chrono::steady_clock::time_point await_until_{};
   std::shared_ptr<Step> step_;
   std::unique_ptr<SaveJob> job_;
-  EventPtr accept_event_, client_event_, expire_;
+  EventPtr accept_event_, client_event_, expire_, await_;
 };
 
 }  // namespace bandsaw

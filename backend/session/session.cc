@@ -109,8 +109,11 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
     if (is_shared_fault(sticky)) faulted_ = mps;
   };
-  if (!is_cuda(sharing_config_))
-    result.replaceable = [this](int pid) { return saver_->replaceable(pid) && !has_xen_domain(); };
+  if (!is_cuda(sharing_config_)) {
+    result.replaceable = [this](const ReturnKey& key) { return saver_->replaceable(key) && !has_xen_domain(); };
+    result.has = [this](const ReturnKey& key) { return has_program(key); };
+    result.ended = [this](const ReturnKey& key) { saver_->program_ended(key); };
+  }
   result.query = [this, seen = std::move(seen)](const vgpu_ctl_query& query) {
     return status_query_->answer(query, seen());
   };
@@ -254,8 +257,13 @@ void Session::make_saver(UniqueFd listener) {
           },
       .memory = [this] { return usage_page_.largest_share(); },
       .lacks = [this] { return lacks(); },
-      .awaits = [this] { return !away().empty(); },
-      .revive = [this](const Saver::Revived& done) { revive(done); },
+      .away =
+          [this] {
+            Saver::Programs programs;
+            for (const auto& process : away()) programs.insert(process->key());
+            return programs;
+          },
+      .revive = [this](const Saver::Programs& programs, const Saver::Revived& done) { revive(programs, done); },
       .revived =
           [this](bool well) {
             for (const auto& process : away()) process->revived(well);
@@ -283,18 +291,21 @@ std::vector<std::shared_ptr<Process>> Session::away() const {
   return all;
 }
 
-void Session::revive(const Saver::Revived& done) const {
+bool Session::has_program(const ReturnKey& key) const { return vm_->processes().has(key) || direct_->has(key); }
+
+void Session::revive(const Saver::Programs& programs, const Saver::Revived& done) const {
   struct Outcome {
     Status status;
-    std::map<int, Runner*> runners;
+    std::map<ReturnKey, Runner*> runners;
   };
   const auto outcome = std::make_shared<Outcome>();
   // Goes when the last one has answered.
   const std::shared_ptr<void> latch(nullptr, [outcome, done](void*) { done(outcome->status, outcome->runners); });
   for (const auto& process : away()) {
-    process->revive([outcome, latch, before = process->runner_before()](const Result<Runner*>& runner) {
+    if (!programs.contains(process->key())) continue;
+    process->revive([outcome, latch, program = process->key()](const Result<Runner*>& runner) {
       if (runner.ok()) {
-        outcome->runners.emplace(before, runner.value());
+        outcome->runners.emplace(program, runner.value());
       } else if (outcome->status.ok()) {
         outcome->status = runner.status();
       }

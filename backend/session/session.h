@@ -109,7 +109,8 @@ class Session {
   std::string lacks() const;
   // Programs that wait for another runner; and one for each of them.
   std::vector<std::shared_ptr<Process>> away() const;
-  void revive(const Saver::Revived& done) const;
+  void revive(const Saver::Programs& programs, const Saver::Revived& done) const;
+  bool has_program(const ReturnKey& key) const;
   // Who brings the token brings a file for it.
   Status expect_file(const nlohmann::json& request, Saver::What what);
   nlohmann::json health() const;

@@ -67,7 +67,9 @@ enum vgpu_ctl_type {
 	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a ring has a record */
 	VGPU_CTL_PING = 8,           /* struct vgpu_ctl_header; process 0 asks the session itself */
 	VGPU_CTL_QUERY = 9,          /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
-	VGPU_CTL_PRIORITY = 10       /* struct vgpu_ctl_priority; sessions of earlier releases refuse it */
+	VGPU_CTL_PRIORITY = 10,      /* struct vgpu_ctl_priority; sessions of earlier releases refuse it */
+	VGPU_CTL_RETURN_PROCESS = 11,/* struct vgpu_ctl_return_process; answered as CREATE_PROCESS */
+	VGPU_CTL_ALL_ANNOUNCED = 12 /* struct vgpu_ctl_header: of a process that has come back, its rings and regions */
 };
 
 struct vgpu_ctl_header {
@@ -78,9 +80,21 @@ struct vgpu_ctl_header {
 struct vgpu_ctl_create_process {
 	struct vgpu_ctl_header header;
 	struct vgpu_schema schema; /* of the libcuda.so.1 that asks */
-	__le32 pid;   /* for people: logs and usage */
+	__le32 pid; /* for people: logs and usage */
 	__le32 uid;
 	__u8 comm[16];
+};
+
+#define VGPU_RETURN_KEY_BYTES 16
+
+/*
+ * A process whose session has ended while all that it had was in a file comes to another session: its rings and regions
+ * follow, then ALL_ANNOUNCED; its calls wait until the file is restored. Whoever says the key gets what the process had.
+ */
+struct vgpu_ctl_return_process {
+	struct vgpu_ctl_create_process create;
+	__u8 key[VGPU_RETURN_KEY_BYTES]; /* of the reply to its CREATE_PROCESS */
+	__le64 window_base; /* of the same */
 };
 
 /* Whose time slices go first among the processes of one virtual GPU: as nice values, -20 (first) to 19. */
@@ -99,15 +113,15 @@ struct vgpu_segment {
 
 /* Bits of vgpu_ctl_add_region.flags. */
 #define VGPU_REGION_DEVICE_VISIBLE 1u /* kernels may use it; if it lies in the window, at its own address */
-#define VGPU_REGION_READ_ONLY 2u      /* the host must not write (a copy's source in read-only pages) */
-#define VGPU_REGION_OF_FILE 4u        /* direct mode: segments are offsets in the file that comes along */
+#define VGPU_REGION_READ_ONLY 2u /* the host must not write (a copy's source in read-only pages) */
+#define VGPU_REGION_OF_FILE 4u /* direct mode: segments are offsets in the file that comes along */
 
 struct vgpu_ctl_add_region {
 	struct vgpu_ctl_header header;
-	__le32 id;     /* rings and regions are numbered apart; chosen by the asker */
+	__le32 id; /* rings and regions are numbered apart; chosen by the asker */
 	__le32 flags;
-	__le64 va;     /* address in the guest process of the first byte */
-	__le64 bytes;  /* sum of the segments' lengths; segments of regions are whole pages */
+	__le64 va; /* address in the guest process of the first byte */
+	__le64 bytes; /* sum of the segments' lengths; segments of regions are whole pages */
 	__le32 segments;
 	__le32 reserved;
 	/* struct vgpu_segment[segments] follows */
@@ -134,6 +148,11 @@ struct vgpu_ctl_reply {
 	struct vgpu_schema schema; /* the host's, with CREATE_PROCESS */
 	char message[VGPU_ANSWER_BYTES]; /* NUL terminated, for the guest's log; with QUERY and status 0 the answer */
 };
+
+/*
+ * With CREATE_PROCESS and status 0 `message` begins with the process's return key (VGPU_RETURN_KEY_BYTES), which nobody
+ * else is to know. Zeros: this process cannot come back, or the host is of an earlier release.
+ */
 
 /*
  * What a virtual GPU says of itself to those who watch it (NVML): it alone, none of its neighbours. An answer grows
@@ -214,7 +233,7 @@ struct vgpu_answer_sensors {
 
 /* What the session puts into the event virtqueue's buffers. */
 enum vgpu_event_type {
-	VGPU_EVENT_WAKE = 1,        /* a reply or completion for a waiting thread of `process` */
+	VGPU_EVENT_WAKE = 1, /* a reply or completion for a waiting thread of `process` */
 	VGPU_EVENT_PROCESS_LOST = 2 /* its runner died: every wait of `process` ends with EPIPE */
 };
 

@@ -48,7 +48,8 @@ struct vgpu_ring_header {
 	__u32 host_sleeping; /* 1: publishing needs a kick */
 	__u32 sticky_error;  /* first asynchronous error of the process (a CUresult), 0 while healthy */
 	__u32 compiling;     /* kernels that the host compiles, once that has taken a second; 0: none */
-	__u32 reserved2[11];
+	__u32 away;          /* direct mode: 1: all that the process has is in a file; it may outlive its session */
+	__u32 reserved2[10];
 
 	/* The reply to the synchronous record `reply_seq`; that word is stored last, with release. */
 	__u64 reply_seq;

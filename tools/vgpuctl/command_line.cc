@@ -241,6 +241,9 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       "not memory alone: all that its programs have, so that their runners end, and new ones follow them when "
       "it is restored; refused where some of it cannot be saved");
   restore->add_option("FILE", options->file, "what `vgpuctl save` has written last; it stays")->required();
+  restore->add_flag("--without-missing", options->without_missing,
+                    "give up programs that are in the file and have not come back, which they can once their session "
+                    "has ended");
   auto* move = named(app->add_subcommand("move",
                                          "to another device of this host, with its programs where they can come "
                                          "along"),

@@ -35,6 +35,7 @@ struct Options {
   double seconds = 5;                  // of a trace
   std::string output, file;            // files
   bool all = false;                    // of save
+  bool without_missing = false;        // of restore
   std::string last = "24h";            // how far a report looks back
   std::string shell;                   // whose completion
   std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes

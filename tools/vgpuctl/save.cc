@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -104,9 +105,18 @@ Result<uint64_t> restore_suspended(const Options& options) {
   if (!said.ok()) return said.status();
   FileWay way;
   if (Status status = way.open(said.value()); !status.ok()) return status;
-  const auto restored = way.ask({{"token", said.value().value("token", "")}}, file.get());
+  const json asked{{"token", said.value().value("token", "")}, {"without_missing", options.without_missing}};
+  const auto restored = way.ask(asked, file.get());
   if (!restored.ok()) return Status::error(EIO, "{}: {}", options.file, restored.status().message());
   return restored.value().value("bytes", uint64_t{0});
+}
+
+// Of what runs, with nothing that could be overwritten: what another session has saved may come.
+bool is_empty(const json& view) {
+  static const json::json_pointer processes("/live/processes");
+  if (view.value("suspended", false) || !view.contains(processes)) return false;
+  const json& all = view[processes];
+  return std::none_of(all.begin(), all.end(), [](const json& one) { return one.value("runner", 0) != 0; });
 }
 
 int print_moved(const Options& options, const char* word, uint64_t bytes) {
@@ -137,8 +147,16 @@ int save(const Options& options) {
 }
 
 int restore(const Options& options) {
+  const Reply before = call(options, "GET", vgpu_target(options));
+  if (const Refusal* refusal = std::get_if<Refusal>(&before)) return print_refusal(*refusal, options.json);
+  const bool empty = is_empty(std::get<json>(before));
+  if (empty) {
+    const Reply suspended = call(options, "POST", vgpu_target(options) + "/suspend");
+    if (const Refusal* refusal = std::get_if<Refusal>(&suspended)) return print_refusal(*refusal, options.json);
+  }
   const auto restored = restore_suspended(options);
   if (!restored.ok()) {
+    if (empty) (void)call(options, "POST", vgpu_target(options) + "/resume");
     return print_refusal({kRefused, fmt::format("'{}' is not restored: {}", options.name, restored.status().message()),
                           "it stays as it is"},
                          options.json);

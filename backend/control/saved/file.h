@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <iterator>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "backend/control/saved/stream.h"
 
@@ -13,7 +15,7 @@ namespace bandsaw::saved {
 
 // vgpuctl looks at these before it hands a file on.
 inline constexpr char kMagic[12] = {'B', 'a', 'n', 'd', 's', 'a', 'w', ' ', 's', 'a', 'v', 'e'};
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 struct FileHead {
   char magic[sizeof kMagic]{};
   uint32_t version = 0;
@@ -62,8 +64,15 @@ class FileSource final : public Source {
   std::unique_ptr<Stream> stream_;
 };
 
-// Reads all of it: what it says of itself, and how many bytes of memory it has. An error says what is wrong.
-Status check_file(int file, Head* head, uint64_t* bytes);
+// What a file has.
+struct Contents {
+  Head head;
+  uint64_t bytes = 0;     // of memory
+  std::set<Id> programs;  // whose runners may be others
+  std::string lacks;      // of one of the others, if there are any, why not
+};
+// Reads all of it. An error says what is wrong.
+Status check_file(int file, Contents* contents);
 
 // Our end of a pipe, which does not block. EPIPE: the other end has gone before all has come; ETIMEDOUT: it was silent
 // for kSilenceMostMs; ECANCELED: `stop` was set.

@@ -26,8 +26,7 @@ struct Head {
 };
 
 struct RunnerHead {
-  int32_t pid = 0;
-  uint32_t reserved = 0;
+  Id program{};  // by its return key, of this virtual GPU's programs
 };
 
 // First of what a runner writes: bytes that make another runner what this one is, in the runners' own terms, and words.

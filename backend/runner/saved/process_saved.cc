@@ -93,6 +93,14 @@ uint64_t needed_by(const wire::CheckedRecord& record) {
   }
 }
 
+ToldDevice told_of(Device& device) {
+  vgpu_device_info info{};
+  device.info(&info);
+  return {.sms = info.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT],
+          .capability_major = info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR],
+          .capability_minor = info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]};
+}
+
 Status damaged(const char* what) { return Status::error(EPROTO, "the program that was saved {}", what); }
 
 }  // namespace
@@ -202,6 +210,7 @@ std::string Process::describe(ProcessState* state) {
   if (!journal_) return "a device that cannot give the same addresses again";
   if (guard_) return "guarded kernels";
   std::string why = rings_state(state);
+  state->told = told_of(*device_);
   state->window_base = memory_->window().base();
   state->part = part_;
   state->sticky = sticky_.load();
@@ -248,6 +257,10 @@ Status Process::make_again(const ProcessState& state) {
   if (!journal_ || guard_) return Status::error(ENOTSUP, "this runner cannot become what another one was");
   if (state.window_base != memory_->window().base() || state.part != part_) {
     return Status::error(EADDRNOTAVAIL, "the addresses of the program that was saved are not free here");
+  }
+  if (state.told != told_of(*device_)) {
+    return Status::error(ENODEV, "the program that was saved was told of {} SMs of compute capability {}.{}",
+                         state.told.sms, state.told.capability_major, state.told.capability_minor);
   }
   if (objects_->table().size() != 0) return Status::error(EALREADY, "this runner has objects already");
   if (state.generations.size() > HandleTable::kMax) return damaged("has too many handles");

@@ -196,6 +196,7 @@ RingState read_ring(Reader* in) {
 std::vector<std::byte> to_bytes(const ProcessState& state) {
   Writer out;
   out.one(wire::kSchema);
+  out.one(state.told);
   out.one(state.window_base);
   out.one(state.part);
   out.one(state.sticky);
@@ -230,6 +231,7 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
     return Status::error(EPROTO, "it was saved by another release");
   }
   ProcessState state;
+  state.told = in.one<ToldDevice>();
   state.window_base = in.one<uint64_t>();
   state.part = in.one<uint32_t>();
   state.sticky = in.result();

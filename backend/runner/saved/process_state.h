@@ -21,7 +21,14 @@ struct RingState {
   std::vector<std::byte> pending;  // a record that was taken and whose turn it is not; empty: none
 };
 
+// Of its device, what programs have been told and may rely on.
+struct ToldDevice {
+  int32_t sms = 0, capability_major = 0, capability_minor = 0;
+  bool operator==(const ToldDevice&) const = default;
+};
+
 struct ProcessState {
+  ToldDevice told;
   uint64_t window_base = 0;
   uint32_t part = 0;
   CUresult sticky = CUDA_SUCCESS;

@@ -137,7 +137,9 @@ void Api::bring_back(const VgpuSpec& spec, uid_t uid, const Answer& answer) {
     return refuse(answer, 409, fmt::format("'{}' is not suspended, and nothing of it is in a file", spec.name),
                   "`vgpuctl show` says what is");
   }
-  const Status room = check_suspend(spec, spec.suspended_bytes, with_sleepers(), config_.swap_memory);
+  // Of what another session has saved nobody knows yet how much it is.
+  const uint64_t bytes = spec.suspended_bytes != 0 ? spec.suspended_bytes : spec.memory;
+  const Status room = check_suspend(spec, bytes, with_sleepers(), config_.swap_memory);
   if (!room.ok()) {
     return refuse(answer, 409, room.message(),
                   "resume another, or raise 'memory' in the table [swap] of vgpud's configuration");

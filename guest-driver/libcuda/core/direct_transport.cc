@@ -2,42 +2,33 @@
 // rings and shared memory are parts of an arena, a memfd that the session made (vgpu_control.h).
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
 
-#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/direct_link.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/core/window.h"
-#include "guest-driver/uapi/wire.h"
 
 namespace bandsaw::libcuda {
 namespace {
 
-constexpr uint32_t kProcess = 1;
 constexpr uint64_t kLargeAlign = 2u << 20;
 constexpr int64_t kLookMs = 100;  // between two looks at the nice value
 
 class DirectTransport : public Transport {
  public:
-  DirectTransport(GuestSpace* space, uint32_t part) : space_(space), part_(part) {}
-  ~DirectTransport() override { forget_in_child(); }
+  DirectTransport(GuestSpace* space, uint32_t part) : space_(space), link_(space, part) {}
 
-  bool open(const std::string& path, TransportFailure* failure) { return connect_to(path, failure) && hello(failure); }
+  bool open(const std::string& path, TransportFailure* failure) { return link_.open(path, &host_, failure); }
 
   uint64_t window_base() const override { return space_->window.base(); }
   int add_ring(vgpu_ring_header** ring) override;
@@ -51,14 +42,15 @@ class DirectTransport : public Transport {
   int back(uint64_t address, uint64_t bytes, SharedBlock* block) override;
   int unback(const SharedBlock& block) override;
   bool untouched(uint64_t address, uint64_t bytes) override;
-  void kick() override;
+  void kick() override { link_.kick(); }
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
   uint64_t snapshot(vgpu_ring_header* ring) override { return wake_word(ring).load(std::memory_order_acquire); }
-  bool alive() override;
-  void forget_in_child() override;
+  bool alive() override { return link_.alive(); }
+  void forget_in_child() override { link_.forget_in_child(); }
 
  private:
   static std::atomic_ref<uint32_t> wake_word(vgpu_ring_header* ring) { return std::atomic_ref<uint32_t>(ring->wake); }
+<<<<<<< HEAD
   bool connect_to(const std::string& path, TransportFailure* failure);
   bool hello(TransportFailure* failure);
   // One request and its reply. `descriptors` may be null; else two are expected. `sent` goes along unless it is -1.
@@ -74,15 +66,15 @@ class DirectTransport : public Transport {
   int drop(uint32_t type, uint32_t id);
   void send_nice(int nice);
   void look_at_nice();
+=======
+>>>>>>> 9cdfda22 (session, libcuda, runner, vgpuctl: programs that were saved outlive their session)
   // Maps an unused part of the arena. Returns its offset, or Window::kNone.
   uint64_t map_range(uint64_t bytes);
   void close_backed(const SharedBlock& block);
   void unmap_range(uint64_t offset, uint64_t bytes);
 
-  std::mutex mutex_;  // one request at a time on the socket
-  int socket_ = -1, kick_ = -1;
   GuestSpace* const space_;
-  const uint32_t part_;
+  DirectLink link_;
   std::atomic<uint32_t> next_ring_{0}, next_region_{1};
   std::atomic<int> nice_{0};              // as the session knows it
   std::atomic<int64_t> next_look_ms_{0};  // when to look whether it is still that
@@ -90,6 +82,7 @@ class DirectTransport : public Transport {
   std::map<uint64_t, uint64_t> backed_;  // guarded by backed_mutex_: address of back() -> offset in the arena
 };
 
+<<<<<<< HEAD
 bool DirectTransport::connect_to(const std::string& path, TransportFailure* failure) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -248,6 +241,8 @@ int DirectTransport::drop(uint32_t type, uint32_t id) {
   return ask(&request, sizeof(request));
 }
 
+=======
+>>>>>>> 9cdfda22 (session, libcuda, runner, vgpuctl: programs that were saved outlive their session)
 uint64_t DirectTransport::map_range(uint64_t bytes) {
   const uint64_t offset = space_->window.take(bytes, bytes >= kLargeAlign ? kLargeAlign : kPage);
   if (offset == Window::kNone) return offset;
@@ -280,7 +275,7 @@ int DirectTransport::add_ring(vgpu_ring_header** ring) {
   madvise(reinterpret_cast<void*>(address), VGPU_RING_BYTES, MADV_DONTFORK);
   auto* header = reinterpret_cast<vgpu_ring_header*>(address);
   header->magic = VGPU_RING_MAGIC;
-  if (const int error = announce(VGPU_CTL_ADD_RING, id, 0, address, offset, VGPU_RING_BYTES)) {
+  if (const int error = link_.announce(VGPU_CTL_ADD_RING, id, 0, address, offset, VGPU_RING_BYTES)) {
     unmap_range(offset, VGPU_RING_BYTES);
     return error;
   }
@@ -293,7 +288,7 @@ int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block
   if (offset == Window::kNone) return ENOMEM;
   const uint64_t address = space_->window.base() + offset;
   const uint32_t id = next_region_.fetch_add(1);
-  if (const int error = announce(VGPU_CTL_ADD_REGION, id, flags, address, offset, bytes)) {
+  if (const int error = link_.announce(VGPU_CTL_ADD_REGION, id, flags, address, offset, bytes)) {
     unmap_range(offset, bytes);
     return error;
   }
@@ -302,7 +297,7 @@ int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block
 }
 
 int DirectTransport::release(const SharedBlock& block) {
-  const int error = drop(VGPU_CTL_DROP_REGION, block.region);
+  const int error = link_.drop(VGPU_CTL_DROP_REGION, block.region);
   if (error == 0 || error == EPIPE) {
     unmap_range(reinterpret_cast<uint64_t>(block.address) - space_->window.base(), block.bytes);
   }
@@ -310,7 +305,7 @@ int DirectTransport::release(const SharedBlock& block) {
 }
 
 int DirectTransport::pin(void*, uint64_t, uint32_t, SharedBlock*) { return ENOTSUP; }
-int DirectTransport::unpin(const SharedBlock& block) { return drop(VGPU_CTL_DROP_REGION, block.region); }
+int DirectTransport::unpin(const SharedBlock& block) { return link_.drop(VGPU_CTL_DROP_REGION, block.region); }
 
 int DirectTransport::also(const SharedBlock& block, SharedBlock* again) {
   return share_at(block, block.address, block.flags, again);
@@ -319,7 +314,8 @@ int DirectTransport::also(const SharedBlock& block, SharedBlock* again) {
 int DirectTransport::share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) {
   const uint32_t id = next_region_.fetch_add(1);
   const uint64_t offset = reinterpret_cast<uint64_t>(block.address) - space_->window.base();
-  const int error = announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
+  const int error =
+      link_.announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
   if (!error) *again = {address, block.bytes, id, flags};
   return error;
 }
@@ -328,7 +324,7 @@ int DirectTransport::share_file(int file, uint64_t offset, uint64_t bytes, void*
                                 SharedBlock* block) {
   const uint32_t id = next_region_.fetch_add(1);
   const auto va = reinterpret_cast<uint64_t>(address);
-  const int error = announce(VGPU_CTL_ADD_REGION, id, flags | VGPU_REGION_OF_FILE, va, offset, bytes, file);
+  const int error = link_.announce(VGPU_CTL_ADD_REGION, id, flags | VGPU_REGION_OF_FILE, va, offset, bytes, file);
   if (!error) *block = {address, bytes, id, flags};
   return error;
 }
@@ -345,7 +341,7 @@ int DirectTransport::back(uint64_t address, uint64_t bytes, SharedBlock* block) 
     return error;
   }
   const uint32_t id = next_region_.fetch_add(1);
-  error = announce(VGPU_CTL_ADD_REGION, id, 0, address, offset, bytes);
+  error = link_.announce(VGPU_CTL_ADD_REGION, id, 0, address, offset, bytes);
   *block = {place, bytes, id, 0};
   std::lock_guard lock(backed_mutex_);
   backed_[address] = offset;
@@ -355,7 +351,7 @@ int DirectTransport::back(uint64_t address, uint64_t bytes, SharedBlock* block) 
 }
 
 int DirectTransport::unback(const SharedBlock& block) {
-  const int error = drop(VGPU_CTL_DROP_REGION, block.region);
+  const int error = link_.drop(VGPU_CTL_DROP_REGION, block.region);
   if (error && error != EPIPE) return error;
   std::lock_guard lock(backed_mutex_);
   close_backed(block);
@@ -384,13 +380,6 @@ bool DirectTransport::untouched(uint64_t address, uint64_t bytes) {
   return data < 0 ? errno == ENXIO : data >= first + static_cast<off_t>(bytes);
 }
 
-void DirectTransport::kick() {
-  const uint64_t one = 1;
-  // A full counter wakes the runner too.
-  while (write(kick_, &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
-}
-
 int DirectTransport::wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) {
   look_at_nice();
   timespec limit{timeout_ms / 1000, static_cast<long>(timeout_ms % 1000) * 1'000'000};
@@ -399,17 +388,6 @@ int DirectTransport::wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeo
   const int error = slept == 0 || errno == EAGAIN ? 0 : errno;
   *seen = snapshot(ring);
   return error;
-}
-
-bool DirectTransport::alive() {
-  pollfd entry{socket_, POLLRDHUP, 0};
-  return poll(&entry, 1, 0) == 0;
-}
-
-void DirectTransport::forget_in_child() {
-  for (int* descriptor : {&socket_, &kick_}) {
-    if (*descriptor >= 0) close(std::exchange(*descriptor, -1));
-  }
 }
 
 }  // namespace

@@ -68,8 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (::write(file.get(), data, size) != static_cast<ssize_t>(size) || ::lseek(file.get(), 0, SEEK_SET) != 0) {
     std::abort();
   }
-  Head head;
-  moved = 0;
-  if (check_file(file.get(), &head, &moved).ok() && head.runners > kRunnersMost) std::abort();
+  Contents contents;
+  if (check_file(file.get(), &contents).ok() && contents.head.runners > kRunnersMost) std::abort();
   return 0;
 }

@@ -32,8 +32,8 @@ std::vector<std::byte> page(int filled_with) { return std::vector<std::byte>(kPa
 
 Status write_example(Sink* sink) {
   Status status = write_one(sink, Head{.id = {1, 2, 3}, .vgpu = {4}, .runners = 2});
-  for (const int pid : {10, 20}) {
-    if (status.ok()) status = write_one(sink, RunnerHead{.pid = pid});
+  for (const uint8_t pid : {10, 20}) {
+    if (status.ok()) status = write_one(sink, RunnerHead{.program = {pid}});
     // Of the first all that another runner needs, of the second what that could not have.
     const std::string said = pid == 10 ? "its state" : "a graph";
     if (status.ok()) status = write_one(sink, pid == 10 ? StateHead{said.size(), 0} : StateHead{0, said.size()});
@@ -57,22 +57,23 @@ std::string example() {
 }
 
 Status check(const std::string& content) {
-  Head head;
-  uint64_t bytes = 0;
-  return check_file(file_of(content).get(), &head, &bytes);
+  Contents contents;
+  return check_file(file_of(content).get(), &contents);
 }
 
 TEST(SavedFile, ComesBack) {
-  Head head;
-  uint64_t bytes = 0;
-  ASSERT_TRUE(check_file(file_of(example()).get(), &head, &bytes).ok());
-  EXPECT_EQ(head.id[1], 2);
-  EXPECT_EQ(head.vgpu[0], 4);
-  EXPECT_EQ(head.runners, 2u);
-  EXPECT_EQ(bytes, 6 * kPage);
+  Contents contents;
+  ASSERT_TRUE(check_file(file_of(example()).get(), &contents).ok());
+  EXPECT_EQ(contents.head.id[1], 2);
+  EXPECT_EQ(contents.head.vgpu[0], 4);
+  EXPECT_EQ(contents.head.runners, 2u);
+  EXPECT_EQ(contents.bytes, 6 * kPage);
+  EXPECT_EQ(contents.programs, (std::set<Id>{{10}})) << "of the other one something is missing";
+  EXPECT_EQ(contents.lacks, "a graph");
   const UniqueFd file = file_of(example());
   const auto source = FileSource::begin(file.get());
   ASSERT_TRUE(source.ok());
+  Head head;
   RunnerHead runner;
   Piece piece;
   std::string words;
@@ -80,7 +81,7 @@ TEST(SavedFile, ComesBack) {
   ASSERT_TRUE(read_head(source.value().get(), &head).ok() && read_one(source.value().get(), &runner).ok() &&
               copy_state(source.value().get(), nullptr, &words).ok() && read_one(source.value().get(), &piece).ok() &&
               source.value()->read(memory).ok());
-  EXPECT_EQ(runner.pid, 10);
+  EXPECT_EQ(runner.program, Id{10});
   EXPECT_EQ(piece.bytes, kPage);
   EXPECT_EQ(memory, page(10));
 }
@@ -147,8 +148,9 @@ TEST(SavedFile, WhatItIsStandsInFront) {
   EXPECT_EQ(check("").message(), "it is no saved virtual GPU");
   EXPECT_EQ(check(std::string(4096, 'x')).code(), EINVAL);
   std::string later = example();
-  later[sizeof kMagic] = 3;
-  EXPECT_NE(check(later).message().find("version 3"), std::string::npos);
+  later[sizeof kMagic] = kVersion + 1;
+  const std::string words = fmt::format("version {}", kVersion + 1);
+  EXPECT_NE(check(later).message().find(words), std::string::npos);
 }
 
 TEST(SavedFile, AFullDiskIsAnError) {

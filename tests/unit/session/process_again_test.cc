@@ -16,22 +16,35 @@ class AwayTest : public ::testing::Test {
   // A process with a ring and a region, whose runner has ended while what it had is in a file.
   void SetUp() override {
     ProcessesConfig config;
-    config.replaceable = [this](int pid) { return in_file && pid == 4711; };
+    config.replaceable = [this](const ReturnKey& key) { return in_file && key != ReturnKey{}; };
+    config.has = [this](const ReturnKey& key) { return processes->has(key); };
+    config.ended = [this](const ReturnKey& key) { ended.push_back(key); };
     config.vgpu = "test";
     processes = std::make_unique<Processes>(base.get(), config, &source, &usage_page, &watcher);
     ASSERT_TRUE(processes->add_ram(make_ram(1, 0, kMemory)).ok());
     ask(create_process(1));
     ASSERT_EQ(answered(), 0);
+    key_of_one = told;
     for (const uint32_t type : {VGPU_CTL_ADD_RING, VGPU_CTL_ADD_REGION}) {
       ask(add(type, 1, 5, 0x10000, {{0, VGPU_RING_BYTES}}));
       ASSERT_EQ(answered(), 0);
     }
   }
+  static std::vector<std::byte> return_process(uint32_t process, const ReturnKey& key,
+                                               uint64_t base = VGPU_WINDOW_BASE_0) {
+    vgpu_ctl_return_process request{};
+    request.create.header = {VGPU_CTL_RETURN_PROCESS, process};
+    std::copy(key.begin(), key.end(), request.key);
+    request.window_base = base;
+    return bytes_of(request);
+  }
+  void TearDown() override { processes.reset(); }  // it tells of its processes' ends
   // The status of the answer; -1 while there is none.
   int ask(const std::vector<std::byte>& bytes) {
     const auto answer = std::make_shared<int>(-1);
-    processes->request(bytes, [answer](const vgpu_ctl_reply& reply, std::span<const int>) {
+    processes->request(bytes, [this, answer](const vgpu_ctl_reply& reply, std::span<const int>) {
       *answer = static_cast<int>(reply.status);
+      std::copy_n(reply.message, told.size(), told.begin());
     });
     pending = answer;
     return *answer;
@@ -61,6 +74,8 @@ class AwayTest : public ::testing::Test {
   FakeWatcher watcher;
   std::unique_ptr<Processes> processes;
   std::shared_ptr<int> pending;
+  ReturnKey told{}, key_of_one{};  // the answer's key
+  std::vector<ReturnKey> ended;
   bool in_file = true;
   Status status;
 };
@@ -114,11 +129,66 @@ TEST_F(AwayTest, ItsEndIsItsEnd) {
   EXPECT_EQ(processes->count(), 0u);
 }
 
+TEST_F(AwayTest, WhoeverEndsNeedsNoFileAnyMore) {
+  die();
+  EXPECT_TRUE(ended.empty());
+  processes->end_all(false, nullptr);
+  EXPECT_EQ(ended, (std::vector<ReturnKey>{key_of_one}));
+  ask(return_process(2, {1}));
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 2)), 0);
+  EXPECT_EQ(ended.back(), ReturnKey{1});
+}
+
 TEST_F(AwayTest, OneThatIsInNoFileIsLost) {
   in_file = false;
   source.last().die();
   EXPECT_TRUE(processes->away().empty());
   EXPECT_EQ(watcher.gone, (std::vector<uint32_t>{1}));
+}
+
+TEST_F(AwayTest, OneOfAnotherSessionIsAwayOnceItHasSaidWhatItHas) {
+  const ReturnKey key{1, 2, 3};
+  ASSERT_EQ(ask(return_process(2, key)), 0);
+  EXPECT_EQ(told, key);
+  EXPECT_TRUE(processes->away().empty());
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 2, 1, 0x10000, {{0, VGPU_RING_BYTES}})), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 2, 1, 0x90000, {{4096, 4096}})), 0);
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 2, 1)), EAGAIN);
+  EXPECT_EQ(ask(simple(VGPU_CTL_PING, 2)), 0);
+  EXPECT_EQ(ask(simple(VGPU_CTL_KICK, 2)), 0);
+  EXPECT_EQ(ask(simple(VGPU_CTL_ALL_ANNOUNCED, 2)), 0);
+  EXPECT_EQ(processes->away().size(), 1u);
+  EXPECT_EQ(ask(simple(VGPU_CTL_ALL_ANNOUNCED, 2)), EALREADY);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 2, 2, 0x90000, {{8192, 4096}})), -1) << "it waits";
+  EXPECT_EQ(source.runners.size(), 1u) << "it needs no runner";
+  ASSERT_NE(revive(), nullptr) << status.message();
+  const FakeRunner& runner = source.last();
+  ASSERT_EQ(runner.messages.size(), 5u);
+  EXPECT_EQ(runner.messages[3].message.type, RunnerMessageType::kAddRing);
+  EXPECT_EQ(runner.messages[3].message.offset, kRingGoesOn);
+  EXPECT_EQ(runner.messages[4].segments.at(0).offset, 4096u);
+  EXPECT_EQ(runner.served().key, key);
+  processes->away().at(0)->revived(true);
+  EXPECT_TRUE(processes->away().empty());
+}
+
+TEST_F(AwayTest, NobodyComesBackAsAnother) {
+  EXPECT_EQ(ask(return_process(2, key_of_one)), EEXIST) << "who lives";
+  EXPECT_EQ(ask(return_process(2, ReturnKey{})), EINVAL) << "no key";
+  EXPECT_EQ(ask(return_process(2, {1}, 0x1000)), EINVAL) << "an address that no window has";
+  EXPECT_EQ(ask(return_process(2, {1})), 0);
+  EXPECT_EQ(ask(return_process(3, {1})), EEXIST) << "who has come before";
+  EXPECT_EQ(processes->count(), 2u);
+}
+
+TEST_F(AwayTest, WhatARunnerWouldRefuseIsRefusedAtOnce) {
+  ASSERT_EQ(ask(return_process(2, {1})), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 2, 1, 0x90000, {{kMemory, 4096}})), EFAULT) << "no RAM of its";
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 2, 1, VGPU_WINDOW_BASE_0 + VGPU_WINDOW_DEVICE_OFFSET - 4096, {{0, 8192}},
+                    VGPU_REGION_DEVICE_VISIBLE)),
+            EINVAL)
+      << "device memory's addresses";
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 2, 1, 0x10000, {{0, 4096}})), EINVAL);
 }
 
 }  // namespace

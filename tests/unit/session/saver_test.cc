@@ -22,7 +22,10 @@ namespace {
 // One page at an address of its own.
 class PagedRunner final : public FakeRunner {
  public:
-  explicit PagedRunner(int pid) : page(saved::kPage, std::byte(pid)) { process = pid; }
+  explicit PagedRunner(uint8_t pid) : page(saved::kPage, std::byte(pid)) {
+    process = pid;
+    set_served({.owner = {}, .key = {pid}});
+  }
   ~PagedRunner() override { wait(); }
   // For all that it does with pipes.
   void wait() {
@@ -90,21 +93,33 @@ class SaverTest : public ::testing::Test {
     length_ = sizeof address_;
     EXPECT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address_), &length_), 0);
     EXPECT_EQ(::listen(listener.get(), 4), 0);
-    saver_ = std::make_unique<Saver>(base_.get(), std::move(listener),
-                                     Saver::Session{.runners = [this] { return living_; },
-                                                    .suspended = [this] { return suspended_; },
-                                                    .stay = [this](const std::string& why) { stay_ = why; },
-                                                    .memory = [this] { return memory_; },
-                                                    .awaits = [this] { return !new_ones_.empty(); },
-                                                    .revive = [this](const Saver::Revived& done) { revive(done); },
-                                                    .revived = [this](bool well) { revived_ = well; },
-                                                    .vgpu = {7}});
+    saver_ = std::make_unique<Saver>(
+        base_.get(), std::move(listener),
+        Saver::Session{
+            .runners = [this] { return living_; },
+            .suspended = [this] { return suspended_; },
+            .stay = [this](const std::string& why) { stay_ = why; },
+            .memory = [this] { return memory_; },
+            .away =
+                [this] {
+                  Saver::Programs programs;
+                  for (const auto& one : new_ones_) programs.insert(one.first);
+                  return programs;
+                },
+            .revive = [this](const Saver::Programs& programs, const Saver::Revived& done) { revive(programs, done); },
+            .revived = [this](bool well) { revived_ = well; },
+            .vgpu = {7}});
     living_ = {&first_, &second_};
   }
-  void revive(const Saver::Revived& done) {
+  void revive(const Saver::Programs& programs, const Saver::Revived& done) {
     if (!revive_error_.ok()) return done(revive_error_, {});
-    for (const auto& [pid, runner] : new_ones_) living_.push_back(runner);
-    done({}, new_ones_);
+    std::map<ReturnKey, Runner*> given;
+    for (const auto& [program, runner] : new_ones_) {
+      if (!programs.contains(program)) continue;
+      living_.push_back(runner);
+      given.emplace(program, runner);
+    }
+    done({}, given);
   }
   void turn() {
     event_base_loop(base_.get(), EVLOOP_NONBLOCK);
@@ -160,7 +175,7 @@ class SaverTest : public ::testing::Test {
   sockaddr_storage address_{.ss_family = AF_UNIX, .__ss_padding = {}, .__ss_align = 0};
   socklen_t length_ = 0;
   PagedRunner first_{11}, second_{22}, new_one_{33};
-  std::map<int, Runner*> new_ones_;  // by the runners that have ended
+  std::map<ReturnKey, Runner*> new_ones_;  // by the programs whose runners have ended
   Status revive_error_;
   std::optional<bool> revived_;
   std::vector<Runner*> living_;
@@ -279,6 +294,7 @@ TEST_F(SaverTest, OnceItsProgramsHaveEndedNobodyNeedsTheFile) {
   const UniqueFd file = save();
   EXPECT_EQ(saver_->expect(Saver::What::kSave, "b", ::geteuid()).code(), EBUSY);
   living_.clear();
+  for (const uint8_t program : {11, 22}) saver_->program_ended({program});
   EXPECT_EQ(saver_->saved(), "");
   EXPECT_EQ(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).code(), EBUSY);
 }
@@ -293,8 +309,8 @@ TEST_F(SaverTest, WhatARunnerCouldNotFollowIsSaid) {
   say(client, {{"keep", true}, {"end", true}});
   EXPECT_EQ(heard(client)["ok"], true);
   EXPECT_FALSE(first_.killed || second_.killed);
-  EXPECT_TRUE(saver_->replaceable(11));
-  EXPECT_FALSE(saver_->replaceable(22));
+  EXPECT_TRUE(saver_->replaceable({11}));
+  EXPECT_FALSE(saver_->replaceable({22}));
 }
 
 TEST_F(SaverTest, RunnersThatEndAreFollowedByOthers) {
@@ -306,8 +322,9 @@ TEST_F(SaverTest, RunnersThatEndAreFollowedByOthers) {
   EXPECT_EQ(heard(saving)["ok"], true);
   EXPECT_TRUE(first_.killed && second_.killed);
   living_.clear();
-  EXPECT_EQ(saver_->saved(), "") << "all have ended";
-  new_ones_ = {{11, &new_one_}};
+  saver_->program_ended({22});
+  new_one_.set_served({.owner = {}, .key = {11}});
+  new_ones_ = {{{11}, &new_one_}};
   EXPECT_EQ(saver_->saved().size(), 32u);
 
   revive_error_ = Status::error(EIO, "there is none");
@@ -324,6 +341,64 @@ TEST_F(SaverTest, RunnersThatEndAreFollowedByOthers) {
   EXPECT_EQ(new_one_.became, "all");
   EXPECT_EQ(new_one_.page[0], std::byte(11));
   EXPECT_EQ(saver_->saved(), "");
+}
+
+// A session that has saved nothing itself, and what another one has saved.
+class AnotherSessionTest : public SaverTest {
+ protected:
+  void SetUp() override {
+    file_ = save();
+    // It knows of no file, and a runner is there for each program that comes.
+    saver_->went_on();
+    living_.clear();
+    first_.page.assign(saved::kPage, std::byte(0));
+    second_.page.assign(saved::kPage, std::byte(0));
+  }
+  // The client that has brought the file.
+  UniqueFd restore(bool without_missing) {
+    EXPECT_TRUE(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).ok());
+    UniqueFd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&address_), length_), 0);
+    say(client, {{"token", "b"}, {"without_missing", without_missing}}, file_.get());
+    return client;
+  }
+  UniqueFd file_;
+};
+
+TEST_F(AnotherSessionTest, ItWaitsForProgramsAndGivesThemWhatTheyHad) {
+  new_ones_ = {{{11}, &first_}, {{99}, &new_one_}};
+  const UniqueFd client = restore(false);
+  for (int turns = 0; turns < 100; ++turns) turn();
+  EXPECT_TRUE(living_.empty()) << "one is still to come";
+  new_ones_.insert({{22}, &second_});
+  const auto answer = heard(client);
+  EXPECT_EQ(answer["ok"], true) << answer;
+  EXPECT_EQ(living_.size(), 2u) << "one that is not in the file gets nothing";
+  first_.wait();
+  second_.wait();
+  EXPECT_EQ(first_.page[0], std::byte(11));
+  EXPECT_EQ(second_.page[0], std::byte(22));
+}
+
+TEST_F(AnotherSessionTest, ItGoesWithoutThoseThatTheAdministratorGivesUp) {
+  new_ones_ = {{{22}, &second_}};
+  const auto answer = heard(restore(true));
+  EXPECT_EQ(answer["ok"], true) << answer;
+  second_.wait();
+  EXPECT_EQ(second_.page[0], std::byte(22));
+  EXPECT_EQ(first_.page[0], std::byte(0));
+}
+
+TEST_F(AnotherSessionTest, WhoBringsTheFileMayGiveItUpWhileItWaits) {
+  UniqueFd client = restore(false);
+  for (int turns = 0; turns < 100; ++turns) turn();
+  client.reset();
+  EXPECT_TRUE(until([this] { return saver_->expect(Saver::What::kRestore, "c", ::geteuid()).ok(); }));
+}
+
+TEST_F(AnotherSessionTest, ItHasNothingOfItsOwn) {
+  living_ = {&new_one_};
+  EXPECT_EQ(saver_->expect(Saver::What::kRestore, "b", ::geteuid()).code(), EBUSY);
 }
 
 }  // namespace
