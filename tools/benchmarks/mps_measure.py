@@ -102,6 +102,9 @@ def ready_tenants(daemon: BenchDaemon, log_words: int, sharing: str, kernels: li
     finally:
         for tenant in tenants:
             tenant.kill()
+        with contextlib.suppress(OSError):  # a daemon that is not there any more
+            for name in names:
+                daemon.destroy(name)
 
 
 def keep_busy(tenants: list[BenchTenant], seconds: float) -> None:

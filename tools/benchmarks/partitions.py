@@ -108,8 +108,6 @@ def _spatial(options, setting: Setting) -> list[dict]:
             with mps_measure.ready_tenants(daemon, setting.log_words, "mps", kernels, (half, half)) as tenants:
                 rows.append(_run_pair(daemon, setting, pair, SPATIAL, tenants))
                 check(tenants)
-            for tenant in tenants:
-                daemon.destroy(tenant.vgpu)
     finally:
         daemon.end()
     return rows
