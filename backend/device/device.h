@@ -247,11 +247,9 @@ class Device {
   virtual CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) = 0;
   virtual CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
                                  uint64_t* bytes) = 0;
-  // Whether a launch of it would not wait for a compiler. If it would, the compiler has begun, beside what else it
-  // compiles: ask again.
+  // Whether a launch of it would not wait for a compiler. If it would, the compiler has begun: ask again.
   virtual bool is_compiled(const ContextRef&, const Code&) { return true; }
-  // Linking, as cuLinkCreate and so on. `log` becomes all that the linker has said so far. Inputs may go after the
-  // call.
+  // Linking, as cuLinkCreate. `log` becomes all that the linker has said so far. Inputs may go after the call.
   virtual CUresult link_create(const ContextRef&, std::span<const LinkOption>, LinkerRef*) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -391,13 +389,12 @@ class Device {
   // device that keeps these measures nothing.
   virtual void time_slice_begin(unsigned /*engine*/) {}
   virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
-  // Where the hardware takes the compute engine from a process that has nothing on it: keeps it for this one, also in
-  // pauses. A thread of the device's asks `goes_on` about twice a millisecond; when it says no, or the device cannot go
-  // on, `ended` is called. Neither may call the device. False: it cannot, now or ever, and calls neither.
+  // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
+  // `goes_on` twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot, now or
+  // ever.
   virtual bool keep_engine(std::function<bool()> /*goes_on*/, std::function<void()> /*ended*/) { return false; }
 
-  // Work on streams. While a stream captures, these add nodes instead; `done`, which may be null, is then called at
-  // once.
+  // Work on streams. While a stream captures, these add nodes, and call `done`, which may be null, at once.
   virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;
   virtual CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) = 0;
   virtual CUresult launch(const StreamRef& stream, const Launch& launch) = 0;
@@ -415,8 +412,7 @@ class Device {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   virtual StreamRef stream_legacy(const ContextRef& context) = 0;
-  // One more of the same context, priority and part of the device, which is in the order of no other; for the runner's
-  // own use.
+  // One more of the same context, priority and part of the device, in the order of no other; for the runner's own use.
   virtual CUresult stream_beside(const StreamRef&, StreamRef* /*made*/) { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult stream_destroy(const StreamRef& stream) = 0;
   virtual CUresult stream_query(const StreamRef& stream) = 0;

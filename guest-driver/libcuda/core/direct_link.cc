@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/window.h"
@@ -20,6 +21,7 @@ namespace bandsaw::libcuda {
 namespace {
 
 constexpr uint32_t kProcess = 1;
+constexpr int64_t kLookMs = 100;  // between two looks at the nice value
 // Between looks for another session.
 constexpr useconds_t kFirstPause = 50'000, kLongestPause = 1'000'000;
 
@@ -115,6 +117,13 @@ AddRequest add_request(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, 
   return request;
 }
 
+int exchange_nice(int socket, int nice) {
+  vgpu_ctl_priority request{};
+  request.header = {VGPU_CTL_PRIORITY, kProcess};
+  request.nice = static_cast<__le32>(nice);
+  return exchange(socket, &request, sizeof(request));
+}
+
 bool hung_up(int socket) {
   pollfd entry{socket, POLLRDHUP, 0};
   return poll(&entry, 1, 0) != 0;
@@ -186,15 +195,27 @@ bool DirectLink::hello(vgpu_schema* host, TransportFailure* failure) {
   return false;
 }
 
-// A host that does not know of it refuses it: then all programs are equal.
-void DirectLink::send_nice(int socket) const {
+// A host that does not know of it refuses it: then all programs are equal. A new session takes it to be 0.
+void DirectLink::send_nice(int socket) {
   errno = 0;
-  const int nice = getpriority(PRIO_PROCESS, 0);
-  if (errno != 0 || nice == 0) return;
-  vgpu_ctl_priority request{};
-  request.header = {VGPU_CTL_PRIORITY, kProcess};
-  request.nice = static_cast<__le32>(nice);
-  (void)exchange(socket, &request, sizeof(request));
+  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
+  if (errno != 0) return;
+  nice_ = nice;
+  if (nice != 0) (void)exchange_nice(socket, nice);
+}
+
+// The main thread's nice value counts. The clock is one that is cheap to read.
+void DirectLink::look_at_nice() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const int64_t now_ms = int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  int64_t due = next_look_ms_.load(std::memory_order_relaxed);
+  if (now_ms < due || !next_look_ms_.compare_exchange_strong(due, now_ms + kLookMs)) return;
+  errno = 0;
+  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
+  if (errno != 0 || nice_.exchange(nice) == nice) return;
+  std::lock_guard lock(mutex_);
+  (void)exchange_nice(socket_, nice);
 }
 
 // A session that has ended has answered nothing, so another one may be asked the same.
@@ -296,7 +317,7 @@ std::string DirectLink::try_to_come_back() {
   return why;
 }
 
-std::string DirectLink::tell_again(int socket) const {
+std::string DirectLink::tell_again(int socket) {
   send_nice(socket);
   for (const auto& [name, what] : announced_) {
     const AddRequest request = add_request(name.first, name.second, what.flags, what.va, what.offset, what.bytes);

@@ -3,6 +3,7 @@
 // knew.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -29,6 +30,8 @@ class DirectLink {
   int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes, int file = -1);
   int drop(uint32_t type, uint32_t id);
   void kick() const;
+  // The program may be reniced while it runs: tells the session, at most ten times a second.
+  void look_at_nice();
   // Whether the session is there. Waits for another one if this one has ended and the process may come back.
   bool alive();
   // In the child of a fork.
@@ -44,20 +47,22 @@ class DirectLink {
   bool connect_to(TransportFailure* failure);
   bool hello(vgpu_schema* host, TransportFailure* failure);
   vgpu_ctl_create_process who_asks(uint32_t type) const;
-  void send_nice(int socket) const;
+  void send_nice(int socket);
   // These are called with mutex_ held.
   int ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int sent = -1);
   bool may_come_back() const;
   bool come_back();
   // Empty: it has come back. Else why not, and another attempt may come.
   std::string try_to_come_back();
-  std::string tell_again(int socket) const;
+  std::string tell_again(int socket);
 
   GuestSpace* const space_;
   const uint32_t part_;
   std::string path_;
-  std::mutex mutex_;             // one request at a time on the socket
-  int socket_ = -1, kick_ = -1;  // which keep their numbers
+  std::atomic<int> nice_{0};              // as the session knows it
+  std::atomic<int64_t> next_look_ms_{0};  // when to look whether it is still that
+  std::mutex mutex_;                      // one request at a time on the socket
+  int socket_ = -1, kick_ = -1;           // which keep their numbers
   vgpu_schema host_{};
   uint64_t window_base_ = 0;
   __u8 key_[VGPU_RETURN_KEY_BYTES] = {};                          // zeros: the session has given none

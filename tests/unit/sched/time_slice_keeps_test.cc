@@ -1,0 +1,79 @@
+// Who keeps the engine in its pauses, on hardware of our own, in virtual time.
+#include "tests/unit/sched/served_in_turns.h"
+
+namespace bandsaw::sched {
+namespace {
+
+class TimeSliceKeepsTest : public TimeSliceWeightsTest {};
+
+// Each step would cost two switches of the hardware, each longer than it.
+TEST_F(TimeSliceKeepsTest, WhoWaitsForEachOfManyShortStepsGetsItsShare) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  steps.knows = true;
+  add(2, 50);
+  run_for(3 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_FALSE(weights_.keeps(2));
+  const Time before = steps.steps;
+  const auto parts = after(1, 2 * kSecond);
+  EXPECT_NEAR(static_cast<double>((steps.steps - before) * (steps.busy + steps.pause)), 0.5 * 2e9, 0.02 * 2e9);
+  EXPECT_NEAR(parts[1], 0.5, 0.03);
+}
+
+TEST_F(TimeSliceKeepsTest, NobodyKeepsTheEngineInLongPausesOrIfItIsNotFarBehind) {
+  programs_.reserve(2);
+  add(1, 50, 68 * kMicrosecond, 900 * kMicrosecond);
+  add(2, 50);
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1)) << "the others can use its pauses";
+  programs_.clear();
+  weights_ = TimeSliceWeights();
+  add(1, 25, 550 * kMicrosecond, 250 * kMicrosecond);
+  add(2, 75, 67 * kMillisecond, 100 * kMicrosecond);
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+}
+
+TEST_F(TimeSliceKeepsTest, WhereKeepingTheEngineIsInVainItIsTriedSeldom) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  steps.can_keep = false;
+  add(2, 50);
+  int tries = 0;
+  Time kept = 0;
+  for (bool before = false; now_ < 60 * kSecond;) {
+    run_for(10 * kMillisecond);
+    const bool keeps = weights_.keeps(1);
+    tries += keeps && !before;
+    kept += keeps ? 10 * kMillisecond : 0;
+    before = keeps;
+  }
+  EXPECT_GE(tries, 3);
+  EXPECT_LE(tries, 5);
+  EXPECT_LE(kept, 4 * kSecond);
+}
+
+TEST_F(TimeSliceKeepsTest, ALatencyBoundIsKeptByShortTimeSlicesNotByKeepingTheEngine) {
+  programs_.reserve(2);
+  add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond, 500 * kMicrosecond);
+  add(2, 50);
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+}
+
+TEST_F(TimeSliceKeepsTest, WhoIsAloneKeepsNothingAndDoesAgainWhenOthersComeBack) {
+  programs_.reserve(2);
+  add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  Program& other = add(2, 50);
+  run_for(3 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  other.back_at = now_ + kSecond;
+  run_for(500 * kMillisecond);
+  EXPECT_FALSE(weights_.keeps(1));
+  run_for(600 * kMillisecond);
+  EXPECT_TRUE(weights_.keeps(1));
+}
+
+}  // namespace
+}  // namespace bandsaw::sched
