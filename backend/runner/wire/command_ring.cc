@@ -180,9 +180,15 @@ void CommandRing::reply(uint64_t seq, CUresult result, std::span<const std::byte
 void CommandRing::done(const vgpu_done& done, CUresult result) {
   if (done.token == 0) return;
   const uint64_t word = (static_cast<uint64_t>(done.token) << 32) | static_cast<uint32_t>(result);
+  const uint32_t slot = done.slot % VGPU_RING_DONE_SLOTS;
   std::lock_guard lock(mutex_);
   if (closed_) return;
-  store(header_->done[done.slot % VGPU_RING_DONE_SLOTS], static_cast<__u64>(word), std::memory_order_release);
+  // Ends of work on one stream are told by several threads, so an earlier one may come after a later one has its slot:
+  // it would be there for good, and who waits for the later one with it.
+  std::optional<uint32_t>& last = done_tokens_[slot];
+  if (last && static_cast<int32_t>(done.token - *last) < 0) return;
+  last = done.token;
+  store(header_->done[slot], static_cast<__u64>(word), std::memory_order_release);
   wake_if_waiting();
 }
 

@@ -7,9 +7,11 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -104,6 +106,8 @@ class CommandRing : public wire::ReplySink {
   vgpu_record call_{};                  // guarded by mutex_: that is unanswered
   bool synchronising_ = false;          // guarded by mutex_: the unanswered call
   CUresult late_error_ = CUDA_SUCCESS;  // guarded by mutex_
+  // Guarded by mutex_: of what was told last in each place.
+  std::array<std::optional<uint32_t>, VGPU_RING_DONE_SLOTS> done_tokens_;
 };
 
 using CommandRingRef = std::shared_ptr<CommandRing>;

@@ -169,6 +169,18 @@ TEST_F(Calls, ErrorsOfAsynchronousCallsSurfaceOnceAtASynchronisingCall) {
   EXPECT_EQ(ring.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_SUCCESS);
 }
 
+// Several threads tell of ends, and places are used in turn: an earlier end that comes late must not hide a later one.
+TEST_F(Calls, AnEarlierEndDoesNotTakeThePlaceOfALaterOne) {
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  const auto copy = linear_copy(device_base(), VGPU_MEMORY_DEVICE, 0x50000000, VGPU_MEMORY_HOST, 4);
+  for (const uint32_t token : {0xfffffffeu, 3u, 0xffffffffu, 2u}) {
+    ring.send(Opcode::kCopy, wire::CopyArgs{copy, 0, {1, token}});
+    EXPECT_EQ(ring.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+  }
+  EXPECT_EQ(ring.done_word(1) >> 32, 3u);
+}
+
 TEST_F(Calls, ErrorsOfACopyGoToItsDoneWord) {
   TestRing ring = add_ring(0);
   make_context(ring);
