@@ -254,6 +254,8 @@ class CudaDevice final : public Device {
   StreamRef keep(std::shared_ptr<CudaStream> stream);
   // Waits for what is on streams that do not capture. Blocks.
   CUresult settle_beside_captures();
+  // From now on the engine is not kept.
+  void keep_no_more();
   // Waits for all work of the program's in the context, which is current. Blocks.
   CUresult context_idle();
   // Waits for all work of the context, and then calls `then`.
@@ -343,7 +345,7 @@ class CudaDevice final : public Device {
   CudaContextRef primary_;  // retained while this lives, so that the first context of the guest is there at once
   Primary primary_state_ = Primary::kFresh;  // guarded by contexts_mutex_
   std::mutex contexts_mutex_;                // guards primary_ after it was made, too
-  std::atomic<bool> has_others_{false};      // there has been another context
+  std::atomic<bool> may_keep_{true};         // the engine: not with other contexts, nor with cooperative kernels
   std::unique_ptr<Heap> heap_;
   uint32_t part_ = 0;                 // of the window
   std::atomic<bool> guarded_{false};  // kernels are, from before the first is loaded

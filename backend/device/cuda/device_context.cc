@@ -49,8 +49,7 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
     return CUDA_SUCCESS;
   }
   lock.unlock();
-  has_others_ = true;
-  keep_alive_->end();
+  keep_no_more();
   CUcontext made = nullptr;
   const unsigned wait = CU_CTX_SCHED_SPIN | (flags & (CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX));
   const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));

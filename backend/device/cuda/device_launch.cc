@@ -7,6 +7,7 @@ namespace bandsaw::cuda {
 CUresult CudaDevice::launch(const StreamRef& stream, const Launch& launch) {
   if (const CUresult result = enter(stream)) return result;
   measure(kCompute, stream, 0);
+  if (launch.cooperative) keep_no_more();
   const LaunchConfig config(launch, as(stream).handle);
   size_t bytes = launch.parameters.size();
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch.parameters.data()),

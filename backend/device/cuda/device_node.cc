@@ -90,6 +90,7 @@ CUresult CudaDevice::kernel_params(const Launch& launch, KernelParams* out) {
 CUresult CudaDevice::set_kernel_attributes(CUgraphNode node, const Launch& launch) {
   CUlaunchAttributeValue value{};
   if (launch.cooperative) {
+    keep_no_more();
     value.cooperative = 1;
     if (const CUresult result = driver_->cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value)) {
       return result;

@@ -66,8 +66,13 @@ CUresult CudaDevice::context_idle() {
 }
 
 // In the primary context: other contexts of a process have time slices of their own, and parts of the SMs their order.
+// The blocks of a cooperative kernel wait for each other, and the last may find no place beside the keep-alive.
 bool CudaDevice::keep_engine(std::function<bool()> goes_on, std::function<void()> ended) {
-  return !partition_ && !has_others_ && keep_alive_->begin(own_context(), std::move(goes_on), std::move(ended));
+  return !partition_ && may_keep_ && keep_alive_->begin(own_context(), std::move(goes_on), std::move(ended));
+}
+
+void CudaDevice::keep_no_more() {
+  if (may_keep_.exchange(false)) keep_alive_->end();
 }
 
 CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {

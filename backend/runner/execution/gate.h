@@ -173,7 +173,7 @@ class GateView {
   void note_beside(const TimeSlice& slice, uint64_t busy_ns);
   bool may_learn() const;
   void keep_engine();
-  bool keeps_on() const;
+  bool keeps_on();
   void let_engine_go();
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
@@ -203,6 +203,8 @@ class GateView {
   // The engine is kept in pauses: that counts as a time slice which holds no work.
   std::atomic<bool> keeps_engine_{false};
   bool cannot_keep_ = false;
+  std::atomic<int> keep_stalls_{0};
+  std::atomic<Clock::Point> kept_since_{Clock::Point{}};
 };
 
 }  // namespace bandsaw::runner

@@ -6,12 +6,18 @@ namespace {
 
 // A pause that lasts longer is one of a program that has nothing to do: the engine is for others.
 constexpr std::chrono::milliseconds kKeepMost{1};
+// Short work that has not ended for so long, whatever time slices others have, may wait for the place that the
+// keep-alive takes: blocks that wait for one another on a device that is full. A program that has such is not kept
+// again.
+constexpr std::chrono::milliseconds kStalled{100};
+constexpr int kStallsMost = 3;
 
 }  // namespace
 
 // With a time slice just begun. It is one more in flight, so the gate does not come to rest.
 void GateView::keep_engine() {
-  if (cannot_keep_ || keeps_engine_.exchange(true)) return;
+  if (cannot_keep_ || keep_stalls_ >= kStallsMost || keeps_engine_.exchange(true)) return;
+  kept_since_ = clock_.now();
   engine_states_[kCompute].in_flight.fetch_add(1);
   grant_page_->gates[slot_][kCompute].begun.fetch_add(1);
   if (device_->keep_engine([this] { return keeps_on(); }, [this] { let_engine_go(); })) return;
@@ -19,11 +25,15 @@ void GateView::keep_engine() {
   let_engine_go();
 }
 
-bool GateView::keeps_on() const {
+bool GateView::keeps_on() {
   const bool wanted = grant_page_->keep_engine.load(std::memory_order_relaxed) != 0 && is_governed();
   if (!wanted || !is_wide_open(kCompute)) return false;
   const EngineState& state = engine_states_[kCompute];
-  return state.in_flight > 1 || clock_.now() - state.ended_at.load() <= kKeepMost;
+  const auto quiet = clock_.now() - std::max(state.ended_at.load(), kept_since_.load());
+  if (state.in_flight == 1) return quiet <= kKeepMost;
+  if (quiet <= kStalled) return true;
+  ++keep_stalls_;
+  return false;
 }
 
 void GateView::let_engine_go() {

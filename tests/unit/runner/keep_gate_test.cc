@@ -48,9 +48,25 @@ TEST_F(KeepGate, LongPausesAreForOthers) {
 TEST_F(KeepGate, WhileWorkIsOnTheEngineItIsNoPause) {
   EXPECT_TRUE(view_.enter(kCompute, 1));
   view_.pause();
-  clock_.pass(std::chrono::seconds(1));
+  clock_.pass(std::chrono::milliseconds(90));
   EXPECT_TRUE(device_.goes_on());
   device_.finish_time_slice(kUnit);
+}
+
+// Its blocks may wait for one that finds no place beside the keep-alive.
+TEST_F(KeepGate, WorkThatDoesNotEndIsLeftAlone) {
+  for (int stall = 0; stall < 4; ++stall) {
+    clock_.pass(std::chrono::seconds(1));
+    EXPECT_TRUE(view_.enter(kCompute, 1));
+    view_.pause();
+    EXPECT_EQ(device_.keeps, std::min(stall + 1, 3));
+    if (stall == 3) break;
+    EXPECT_TRUE(device_.goes_on()) << "what was before it does not count";
+    clock_.pass(std::chrono::milliseconds(101));
+    EXPECT_FALSE(device_.goes_on());
+    device_.let_go();
+    device_.finish_time_slice(kUnit);
+  }
 }
 
 TEST_F(KeepGate, EndsWhenTheArbiterSaysSoOrHasGone) {
