@@ -26,6 +26,7 @@ from benchmarks.mps_cases import (
     NOT_THERE,
     judge_mixes,
     kernels_of,
+    kernels_of_all,
     of_alone,
     verdict,
 )
@@ -161,7 +162,7 @@ def measure_all(options) -> list[dict]:
     TenantProgram().compile()
     setting, results = _setting(options), []
     chosen = [case for case in options.case if case != LATENCY]
-    names = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
+    names = kernels_of_all(chosen)
     begin = time.monotonic()
     mps_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
     say(f"calibrated in {time.monotonic() - begin:.1f} s; {setting.mix_seconds:.1f} s of work a mix")

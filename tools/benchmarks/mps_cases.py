@@ -32,6 +32,11 @@ def kernels_of(case: str) -> list[str]:
     return names if len(names) > 1 and set(names) <= set(KERNELS) and len(set(names)) == len(names) else []
 
 
+def kernels_of_all(cases: list[str]) -> list[str]:
+    """Each once."""
+    return list(dict.fromkeys(name for case in cases for name in kernels_of(case)))
+
+
 def variant_of(mode: str) -> str:
     """How vgpud cuts long kernels; empty: it does not."""
     if mode in (TIME_SLICED, "mps", "consolidation"):

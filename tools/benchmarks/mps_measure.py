@@ -15,6 +15,7 @@ from benchmarks.mps_cases import (
     counts,
     figures,
     kernels_of,
+    kernels_of_all,
     of_alone,
     percentile,
     variant_of,
@@ -229,7 +230,7 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
     results = [{"case": mix, "mode": mode} for mix in chosen]
     daemon = BenchDaemon(setting.device, POLICY, variant_of(mode), vgpud_mode(mode), seed, counts(mode))
     try:
-        needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
+        needed = kernels_of_all(chosen)
         begin = time.monotonic()
         kernels = [setting.kernels[name] for name in needed]
         sharing = "time-sliced" if mode == TIME_SLICED else "mps"

@@ -4,19 +4,14 @@ Each of a pair's two tenants always has two launches queued. The speed of each i
 alone. Ways: SMs of its own for each (Spatial), half of each SM (SMK), MPS as it is, Kernelet's plan, and what Maestro
 finds by trying, for turnaround or for throughput. Outputs are checked."""
 import argparse
-import contextlib
-import json
-import pathlib
-import sys
 import time
 
-from benchmarks import mps_measure
-from benchmarks.mps_cases import kernels_of, why_no_partition
+from benchmarks import mps_measure, mps_waves
+from benchmarks.mps_cases import kernels_of, kernels_of_all, why_no_partition
 from benchmarks.mps_measure import Setting
-from benchmarks.mps_run import BenchTenant, TenantProgram, check, soon
+from benchmarks.mps_run import BenchTenant, check, soon
 from benchmarks.results import columns
-from lab import host, setup
-from lab.daemon import BenchDaemon, only_one
+from lab.daemon import BenchDaemon
 from lab.shell import say
 
 SPATIAL, MAESTRO = "Spatial", "Maestro"
@@ -27,7 +22,6 @@ WAYS = [SPATIAL, *MODES]
 PAIRS = ["PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD"]
 SETTLE = 0.3        # of the time of a pair, before what counts: the other kernel's tail, the first epochs
 WATCH_SECONDS = 0.01
-LEAST_WAVES = 24   # of a launch: with fewer, no blocks of one are left when those of the other come
 
 
 def _speed(instances: list[tuple[int, int, int]], alone_ns: float, begin: int, end: int) -> float:
@@ -82,7 +76,7 @@ def _planned(way: str, options, setting: Setting) -> list[dict]:
     daemon = BenchDaemon(setting.device, mps_measure.POLICY, "" if mode == "mps" else "auto", mode,
                          cut={"resize": options.resize})
     try:
-        names = list(dict.fromkeys(name for pair in options.pairs for name in kernels_of(pair)))
+        names = kernels_of_all(options.pairs)
         kernels = [setting.kernels[name] for name in names]
         with mps_measure.ready_tenants(daemon, setting.log_words, "mps", kernels) as ready:
             tenants = dict(zip(names, ready))
@@ -136,15 +130,11 @@ def table(rows: list[dict]) -> str:
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench partitions", description=__doc__)
-    parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
     parser.add_argument("--pairs", default=",".join(PAIRS), help="of Kernelet's kernels, as PC+TEA")
     parser.add_argument("--ways", default=",".join(WAYS), help=f"of {','.join(WAYS)}")
-    parser.add_argument("--seconds", type=float, default=0.7, help="for each pair and way")
+    mps_waves.add_options(parser, 0.7, "for each pair and way")
     parser.add_argument("--resize", action="store_true", help="persistent blocks are made more or fewer while they "
                         "run, rather than stopped and launched again ([slices] resize)")
-    parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON and the table go there")
     options = parser.parse_args(arguments)
     options.pairs, options.ways = options.pairs.split(","), options.ways.split(",")
     if unknown := [pair for pair in options.pairs if len(kernels_of(pair)) != 2]:
@@ -156,21 +146,4 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    with contextlib.redirect_stdout(sys.stderr):
-        setting = mps_measure.setting_of(options.device, options.seconds)
-        setting.waves = max(setting.waves, LEAST_WAVES)
-        host.use_device("soft" if options.device == "soft" else "cuda:0")
-        if not options.no_build:
-            setup.prepare_for(options.device)
-        TenantProgram().compile()
-        with only_one():
-            names = list(dict.fromkeys(name for pair in options.pairs for name in kernels_of(pair)))
-            mps_measure.prepare(setting, names, False)
-            rows = measure(options, setting)
-    result = {"device": options.device, "results": rows}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "partitions.json").write_text(json.dumps(result, indent=1) + "\n")
-        (options.out / "partitions.txt").write_text(table(rows) + "\n")
-    print(json.dumps(result, indent=1) if options.json else table(rows))
-    return 0
+    return mps_waves.run("partitions", options, options.pairs, measure, table)

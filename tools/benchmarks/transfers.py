@@ -5,23 +5,17 @@ kernel takes part in a plan once its data are there ([slices] await_copies). Not
 kernels; the two times are added. Planned: kernelet; else whole kernels in pairs (consolidation). `sf`: the scale factor
 of data and work."""
 import argparse
-import contextlib
-import json
-import pathlib
-import sys
 
-from benchmarks import mps_measure
-from benchmarks.mps_cases import MIXES, kernels_of
+from benchmarks import mps_measure, mps_waves
+from benchmarks.mps_cases import MIXES, kernels_of, kernels_of_all
 from benchmarks.mps_measure import Setting
-from benchmarks.mps_run import BenchTenant, TenantProgram, check, soon
+from benchmarks.mps_run import BenchTenant, check, soon
 from benchmarks.results import columns
-from lab import host, setup
-from lab.daemon import BenchDaemon, only_one
+from lab.daemon import BenchDaemon
 from lab.shell import say
 
 PLANNED, NOT_PLANNED = "kernelet", "consolidation"
 PART = 0.1           # of what a kernel takes alone, that copying its input takes
-LEAST_WAVES = 24     # of a launch: with fewer, no blocks of one are left when those of the other come
 COPIES = 5           # from which the bandwidth is known
 PROBE_BYTES = {"soft": 2 << 20, "gpu": 64 << 20}
 WAYS = ("Y,Y", "N,Y", "Y,N", "N,N")  # overlapped, planned
@@ -42,7 +36,7 @@ def _under(mode: str, options, setting: Setting) -> list[dict]:
     daemon = BenchDaemon(setting.device, mps_measure.POLICY, "auto" if planned else "", mode,
                          cut={"await_copies": True})
     try:
-        names = list(dict.fromkeys(name for mix in options.mixes for name in kernels_of(mix)))
+        names = kernels_of_all(options.mixes)
         kernels = [setting.kernels[name] for name in names]
         with mps_measure.ready_tenants(daemon, setting.log_words, "mps", kernels) as ready:
             tenants = dict(zip(names, ready))
@@ -92,13 +86,9 @@ def table(rows: list[dict]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tools/bench transfers", description=__doc__)
-    parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
     parser.add_argument("--mixes", default="MIX", help=f"of {','.join(MIXES)}")
     parser.add_argument("--scales", default="1,2.5", help="scale factors")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of work in each run, at scale 1")
-    parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
-    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON and the table go there")
+    mps_waves.add_options(parser, 1.0, "of work in each run, at scale 1")
     return parser
 
 
@@ -108,21 +98,4 @@ def run(arguments: list[str]) -> int:
     options.mixes, options.scales = options.mixes.split(","), [float(word) for word in options.scales.split(",")]
     if unknown := [mix for mix in options.mixes if not kernels_of(mix)]:
         parser.error(f"no mix {', '.join(unknown)}; there are {', '.join(MIXES)}")
-    with contextlib.redirect_stdout(sys.stderr):
-        setting = mps_measure.setting_of(options.device, options.seconds)
-        setting.waves = max(setting.waves, LEAST_WAVES)
-        host.use_device("soft" if options.device == "soft" else "cuda:0")
-        if not options.no_build:
-            setup.prepare_for(options.device)
-        TenantProgram().compile()
-        with only_one():
-            mps_measure.prepare(setting, list(dict.fromkeys(one for mix in options.mixes for one in kernels_of(mix))),
-                                False)
-            rows = measure(options, setting)
-    result = {"device": options.device, "results": rows}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "transfers.json").write_text(json.dumps(result, indent=1) + "\n")
-        (options.out / "transfers.txt").write_text(table(rows) + "\n")
-    print(json.dumps(result, indent=1) if options.json else table(rows))
-    return 0
+    return mps_waves.run("transfers", options, options.mixes, measure, table)

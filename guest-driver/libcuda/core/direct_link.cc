@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/window.h"
@@ -117,6 +118,13 @@ AddRequest add_request(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, 
   return request;
 }
 
+// The main thread's counts.
+std::optional<int> own_nice() {
+  errno = 0;
+  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
+  return errno == 0 ? std::optional(nice) : std::nullopt;
+}
+
 int exchange_nice(int socket, int nice) {
   vgpu_ctl_priority request{};
   request.header = {VGPU_CTL_PRIORITY, kProcess};
@@ -197,25 +205,23 @@ bool DirectLink::hello(vgpu_schema* host, TransportFailure* failure) {
 
 // A host that does not know of it refuses it: then all programs are equal. A new session takes it to be 0.
 void DirectLink::send_nice(int socket) {
-  errno = 0;
-  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
-  if (errno != 0) return;
-  nice_ = nice;
-  if (nice != 0) (void)exchange_nice(socket, nice);
+  const std::optional<int> nice = own_nice();
+  if (!nice) return;
+  nice_ = *nice;
+  if (*nice != 0) (void)exchange_nice(socket, *nice);
 }
 
-// The main thread's nice value counts. The clock is one that is cheap to read.
+// The clock is one that is cheap to read.
 void DirectLink::look_at_nice() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   const int64_t now_ms = int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
   int64_t due = next_look_ms_.load(std::memory_order_relaxed);
   if (now_ms < due || !next_look_ms_.compare_exchange_strong(due, now_ms + kLookMs)) return;
-  errno = 0;
-  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
-  if (errno != 0 || nice_.exchange(nice) == nice) return;
+  const std::optional<int> nice = own_nice();
+  if (!nice || nice_.exchange(*nice) == *nice) return;
   std::lock_guard lock(mutex_);
-  (void)exchange_nice(socket_, nice);
+  (void)exchange_nice(socket_, *nice);
 }
 
 // A session that has ended has answered nothing, so another one may be asked the same.

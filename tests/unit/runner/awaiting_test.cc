@@ -34,9 +34,18 @@ class Awaiting : public Sliced {
     return gate().asked != 0;
   }
   void runs() {
-    TestRing::wait([&] { return gate().asked == 1; });
-    grant(1);
+    asked_and_granted(1);
     EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  }
+  // It asks while other work is held, which ends then.
+  void runs_beside_held_work(uint32_t asks) {
+    asked_and_granted(asks);
+    device_->finish();
+    EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  }
+  void asked_and_granted(uint32_t asks) {
+    TestRing::wait([&] { return gate().asked == asks; });
+    grant(asks);
   }
 
   static constexpr uint64_t kHost = 0x50000000;
@@ -57,10 +66,7 @@ TEST_F(Awaiting, CopiesOfOtherStreamsAreNotWaitedFor) {
   device_->hold_work(true);
   copy(copies);
   launch(3, kernels);
-  TestRing::wait([&] { return gate().asked == 1; });
-  grant(1);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  runs_beside_held_work(1);
 }
 
 TEST_F(Awaiting, OnlyTheNextLaunchWaits) {
@@ -72,10 +78,7 @@ TEST_F(Awaiting, OnlyTheNextLaunchWaits) {
   runs();
   device_->hold_work(true);
   launch(3);
-  TestRing::wait([&] { return gate().asked == 2; });
-  grant(2);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  runs_beside_held_work(2);
 }
 
 TEST_F(Awaiting, WithoutPlansNothingWaits) {
@@ -83,10 +86,7 @@ TEST_F(Awaiting, WithoutPlansNothingWaits) {
   device_->hold_work(true);
   copy();
   launch(3);
-  TestRing::wait([&] { return gate().asked == 1; });
-  grant(1);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  runs_beside_held_work(1);
 }
 
 class NotAwaiting : public Awaiting {
@@ -98,10 +98,7 @@ TEST_F(NotAwaiting, ItAsksAtOnce) {
   device_->hold_work(true);
   copy();
   launch(3);
-  TestRing::wait([&] { return gate().asked == 1; });
-  grant(1);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  runs_beside_held_work(1);
 }
 
 }  // namespace
