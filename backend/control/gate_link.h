@@ -123,6 +123,9 @@ struct GrantPage {
   // 1: a runner keeps the compute engine in short pauses of its program, until its time slice of the hardware is over
   // (Device::keep_engine). Set by the arbiter.
   std::atomic<uint32_t> keep_engine;
+  // When another virtual GPU of the device had work last, CLOCK_MONOTONIC in ns; 0: never. Set by the arbiter, every
+  // 10 ms at most.
+  std::atomic<int64_t> others_worked_at;
   std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };
 

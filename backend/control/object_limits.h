@@ -12,17 +12,28 @@
 
 namespace bandsaw {
 
-enum class Limited : uint32_t { kContexts, kStreams, kEvents, kGraphs, kModules, kPools, kProcesses, kDiskMib };
+enum class Limited : uint32_t {
+  kContexts,
+  kStreams,
+  kEvents,
+  kGraphs,
+  kModules,
+  kPools,
+  kProcesses,
+  kDiskMib,
+  kStallMs
+};
 
 inline constexpr size_t kLimitedObjects = 6;  // the first ones: runners count them; sessions count the others
-inline constexpr size_t kLimitedCount = 8;
+inline constexpr size_t kLimitedCount = 9;
 inline constexpr std::array<const char*, kLimitedCount> kLimitedNames = {
-    "contexts", "streams", "events", "graphs", "modules", "pools", "processes", "disk_mib"};
+    "contexts", "streams", "events", "graphs", "modules", "pools", "processes", "disk_mib", "stall_ms"};
 
 // By kind. Graphs: those that can be launched too. Modules: libraries and linkers too. Disk: MiB of compiled code that
-// the session keeps.
+// the session keeps. Stall: of each second, ms in which others stand still for its contexts and faults
+// (stall_budget.h).
 using Limits = std::array<uint32_t, kLimitedCount>;
-inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256, 1024};
+inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256, 1024, 30};
 inline constexpr uint32_t kLimitMax = 1 << 24;
 
 // What an administrator has said of one virtual GPU; nothing: as the configuration says.
@@ -48,6 +59,7 @@ struct LimitsPage {
   // lie on the device.
   std::atomic<int64_t> memory_swap, memory_resident;
   std::atomic<uint32_t> most[kLimitedObjects];
+  std::atomic<uint32_t> stall_ms;  // kStallUnlimited: nothing waits
 };
 
 // Counts objects of all processes of a virtual GPU against its limits.

@@ -167,7 +167,7 @@ struct SegmentTail {
 };
 
 // The usage page of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own
-// slot and the two shared words; the session takes a dead runner's slot back.
+// slot and the shared words; the session takes a dead runner's slot back.
 inline constexpr uint32_t kUsageSlots = kGateSlots;
 
 struct UsageSlot {
@@ -188,6 +188,9 @@ struct UsagePage {
   std::atomic<int64_t> memory_used;            // of all slots together
   std::atomic<int64_t> swapped;                // of memory_used: in host memory
   std::atomic<int64_t> held[kLimitedObjects];  // objects of all slots together
+  // StallBudget's word; how often programs had to wait for it, and for how long.
+  std::atomic<int64_t> stalls_paid_at;
+  std::atomic<uint64_t> stall_waits, stall_wait_ns;
   UsageSlot slots[kUsageSlots];
   GrantPage grant_page;
 };

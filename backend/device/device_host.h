@@ -41,6 +41,8 @@ class DeviceHost {
   // Where chunks of plain allocations lie, of a virtual GPU whose programs may allocate more than it holds of the
   // device; null: all of it lies on the device. Always the same answer.
   virtual swap::Book* swap_book() { return nullptr; }
+  // Before a further context is made, which stops everybody on a GPU for a moment: waits until that may be.
+  virtual void pace_context() {}
   // GPU time used on an engine, in nanoseconds, and the bytes that were copied.
   virtual void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
   // Whether another thread of the guest has a call waiting for the thread that now calls the device. Only from inside

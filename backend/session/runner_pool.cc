@@ -15,6 +15,7 @@ constexpr unsigned kFailuresToGiveUp = 3;
 constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{10000};
 constexpr std::chrono::seconds kWaiterTimeout{30};
+constexpr std::chrono::seconds kPaceSaidAgain{60};
 constexpr long kTickMs = 100;
 // The first warm runner waits this long: vgpud's first questions, and those of who has the virtual GPU made, go before.
 constexpr long kFirstWarmMs = 50;
@@ -210,6 +211,18 @@ bool RunnerPool::start_one() {
   return true;
 }
 
+// A runner makes a context, which stops everybody on a GPU.
+bool RunnerPool::too_early() {
+  if (!pace_ || pace_() <= std::chrono::nanoseconds(0)) return false;
+  const auto now = Clock::now();
+  for (Waiter& waiter : waiters_) waiter.deadline = now + kWaiterTimeout;
+  if (pace_said_ == Clock::time_point() || now - pace_said_ > kPaceSaidAgain) {
+    log::info("programs begin more slowly: each stops those of others for a moment (the limit 'stall_ms')");
+    pace_said_ = now;
+  }
+  return true;
+}
+
 void RunnerPool::keep_warm() {
   const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed; };
   const auto starting = [&idle](const Entry& e) { return idle(e) && !e.runner->ready(); };
@@ -219,7 +232,7 @@ void RunnerPool::keep_warm() {
   bool pause = false;
   while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
          std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
-    pause = Clock::now() < not_before_ || !start_one();
+    pause = Clock::now() < not_before_ || too_early() || !start_one();
     if (pause) break;
   }
   // Where launch_config_ forbids a start, only a new one can help.

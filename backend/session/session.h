@@ -125,6 +125,7 @@ class Session {
   Status check_segments() const;
   // By name: how much is held, and how much may be.
   nlohmann::json limits_state() const;
+  nlohmann::json stalls_state() const;
   nlohmann::json sandbox_state() const;
   void stop_soon();
 

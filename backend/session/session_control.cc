@@ -76,11 +76,13 @@ Status Session::set(const nlohmann::json& request) {
     if (!request["limits"].is_string()) return Status::error(EINVAL, "'limits' must be a text");
     if (Status status = read_limits(request["limits"].get<std::string>(), &limits); !status.ok()) return status;
   }
-  if (const auto disk = request.find("disk_mib"); disk != request.end()) {
-    if (!disk->is_number_unsigned() || disk->get<uint64_t>() > kLimitMax) {
-      return Status::error(EINVAL, "'disk_mib' must be a whole number up to {}", kLimitMax);
+  for (size_t i = kLimitedBefore; i < kLimitedCount; ++i) {
+    const auto limit = request.find(kLimitedNames[i]);
+    if (limit == request.end()) continue;
+    if (!limit->is_number_unsigned() || limit->get<uint64_t>() > kLimitMax) {
+      return Status::error(EINVAL, "'{}' must be a whole number up to {}", kLimitedNames[i], kLimitMax);
     }
-    limits[static_cast<size_t>(Limited::kDiskMib)] = disk->get<uint32_t>();
+    limits[i] = limit->get<uint32_t>();
   }
   if (Status status = set_owners(request); !status.ok()) return status;
   if (Status status = expect_domain(request); !status.ok()) return status;
@@ -232,6 +234,12 @@ nlohmann::json Session::limits_state() const {
   return state;
 }
 
+// How its programs were held back because they stop others (stall_budget.h).
+nlohmann::json Session::stalls_state() const {
+  const UsagePageOwner::StallWaits waits = usage_page_.stall_waits();
+  return {{"waits", waits.count}, {"wait_ns", waits.ns}};
+}
+
 // Of namespaces and the like, what this process and its runners have, and why not the rest.
 nlohmann::json Session::sandbox_state() const {
   const Measures& runners = launcher_->measures();
@@ -264,6 +272,7 @@ nlohmann::json Session::status() const {
           {"suspension", suspension_state()},
           {"usage", to_json(total)},
           {"limits", limits_state()},
+          {"stalls", stalls_state()},
           {"segments", segment_host_->state()},
           {"processes", std::move(processes)},
           {"sharing", to_text(sharing_config_.sharing)},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -96,6 +97,17 @@ class UsagePageOwner {
   // How much is held of each; of objects as the runners say.
   std::array<uint64_t, kLimitedCount> held() const;
 
+  // usage_page_stalls.cc: deeds that stop everybody on the GPU (stall_budget.h). Off at first, for devices where none
+  // does.
+  void pace_stalls(bool paces) { paces_ = paces; }
+  // For a runner that makes a context: 0, and it is paid for; or how long it is too early.
+  std::chrono::nanoseconds begin_program();
+  // How often programs had to wait for that, or for a further context, and for how long.
+  struct StallWaits {
+    uint64_t count = 0, ns = 0;
+  };
+  StallWaits stall_waits() const { return {page_->stall_waits, page_->stall_wait_ns}; }
+
  private:
   UsagePageOwner(UniqueFd fd, UniqueFd limits_fd, UniqueFd doorbell, UsagePage* page, LimitsPage* limits_page)
       : fd_(std::move(fd)),
@@ -104,6 +116,8 @@ class UsagePageOwner {
         page_(page),
         limits_page_(limits_page) {}
   void clear_gates(uint32_t slot);
+  void count_fault();
+  uint64_t stall_owed_ms() const;
   UniqueFd fd_, limits_fd_, doorbell_;
   UsagePage* page_;
   LimitsPage* limits_page_;
@@ -112,6 +126,8 @@ class UsagePageOwner {
   uint64_t share_ = 0, largest_share_ = 0, resident_ = 0;  // bytes
   int64_t charged_ = 0;                                    // bytes that belong to no runner
   Limits limits_{};
+  bool paces_ = false;
+  int64_t waits_since_ = 0;  // since when no program may begin; 0: one may
   Usage past_;
   std::function<void()> use_begins_;
 };

@@ -20,6 +20,21 @@
 namespace bandsaw {
 namespace {
 
+std::string about_limit(size_t limit) {
+  constexpr const char* kOwn = "if it has no limit of its own";
+  switch (static_cast<Limited>(limit)) {
+    case Limited::kDiskMib:
+      return fmt::format("MiB of compiled code that a virtual GPU of a software device keeps on disk, {}", kOwn);
+    case Limited::kStallMs:
+      return fmt::format(
+          "of each second, ms in which a virtual GPU's beginning programs, contexts and faults stop "
+          "others on a GPU, {}; 1000: no bound",
+          kOwn);
+    default:
+      return fmt::format("{} that a virtual GPU's programs hold together, {}", kLimitedNames[limit], kOwn);
+  }
+}
+
 constexpr const char* kEarlier = "";  // what is said of a key of earlier versions
 
 Config defaults() {
@@ -246,12 +261,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("control.admin_group", &config->admin_group,
               "who may change, beside root and vgpud's own user; the log has a line for each change");
   for (size_t i = 0; i < kLimitedCount; ++i) {
-    reader.number(fmt::format("limits.{}", kLimitedNames[i]), kLimitMax, &config->limits[i],
-                  i == static_cast<size_t>(Limited::kDiskMib)
-                      ? "MiB of compiled code that a virtual GPU of a software device keeps on disk, if it has no "
-                        "limit of its own"
-                      : fmt::format("{} that a virtual GPU's programs hold together, if it has no limit of its own",
-                                    kLimitedNames[i]));
+    reader.number(fmt::format("limits.{}", kLimitedNames[i]), kLimitMax, &config->limits[i], about_limit(i));
   }
   read_scheduler(&reader, config);
   read_planning(&reader, config);

@@ -27,7 +27,7 @@ DEEDS = {"broken images": 1.0, "large variables": 1.0, "code": 1.0, "streams": 1
          "pinned memory": 1.0, "device memory": 1.0, "processes": 1.0, "faults": 1.0, "endless kernel": 0.5}
 WANTED = ">= 0.95"
 SETTLES = {"endless kernel": 2.5}  # seconds in which shares are found, where a deed uses the device
-SECONDS = {"soft": 2.0, "gpu": 1.5}
+SECONDS = {"soft": 2.0, "gpu": 4.0}
 ROUNDS = {"soft": 200, "gpu": 20000}  # of a step's kernel: it takes a fraction of a millisecond
 MEMORY = {"soft": "256M", "gpu": "6G"}
 
@@ -59,12 +59,18 @@ class Victim:
             raise Failure(f"the program that should not notice ended with {status}: {output[-1000:]}")
 
 
-def _beside(variables: dict, victim: Victim, deed: str, seconds: float) -> float:
+def _beside(variables: dict, victim: Victim, deed: str, seconds: float) -> tuple[float, float | None]:
+    """The victim's speed, and deeds a second; None if that cannot be said."""
     program = Started(Figure("hostile").compile(), deed, variables=variables)
     try:
         program.first_line("begun")
+        begin = time.monotonic()
         time.sleep(SETTLES.get(deed, 0.2))
-        return victim.speed(seconds)
+        speed = victim.speed(seconds)
+        program.terminate()
+        took = time.monotonic() - begin
+        done = program.line(2).strip()
+        return speed, int(done) / took if done.isdigit() else None
     finally:
         program.kill()
         program.wait()
@@ -76,25 +82,30 @@ def measure(variables: dict, device: str, deeds: list[str]) -> list[dict]:
     rows = []
     before = victim.speed(seconds)
     for deed in deeds:
-        beside = _beside(variables[HOSTILE], victim, deed, seconds)
+        beside, deeds = _beside(variables[HOSTILE], victim, deed, seconds)
         time.sleep(0.5)  # what it held goes back
         after = victim.speed(seconds)
         part = 2 * beside / (before + after)
         rows.append({"deed": deed, "alone": (before + after) / 2, "beside": beside, "part": part,
-                     "of_share": part / DEEDS[deed]})
+                     "deeds_per_s": deeds, "of_share": part / DEEDS[deed]})
         say(f"  {deed}: {part:.3f}")
         before = after
     victim.end()
     return rows
 
 
+def _rate(deeds: float | None) -> str:
+    return "" if deeds is None else f"{deeds:.2f}"
+
+
 def table(rows: list[dict], judged: bool) -> str:
-    cells: list[tuple] = [("deed", "steps/s", "beside it", "part", "of its own", "wanted", "part, bare driver")]
+    cells: list[tuple] = [("deed", "steps/s", "beside it", "part", "of its own", "wanted", "deeds/s",
+                           "part, bare driver", "deeds/s")]
     for row in rows:
         verdict = f"{WANTED} {'yes' if reaches(row['of_share'], WANTED) else 'NO'}" if judged else ""
-        native = f"{row['native']:.3f}" if "native" in row else ""
+        native = [f"{row['native']:.3f}", _rate(row["native_deeds_per_s"])] if "native" in row else ["", ""]
         cells.append((row["deed"], f"{row['alone']:.0f}", f"{row['beside']:.0f}", f"{row['part']:.3f}",
-                      f"{row['of_share']:.3f}", verdict, native))
+                      f"{row['of_share']:.3f}", verdict, _rate(row["deeds_per_s"]), *native))
     return "\n".join(columns(cells))
 
 
@@ -127,7 +138,7 @@ def run(arguments: list[str]) -> int:
             say("on the bare driver:")
             bare = measure(dict.fromkeys((VICTIM, HOSTILE), native_environment()), options.device, chosen)
             for row, native in zip(rows, bare, strict=True):
-                row["native"] = native["part"]
+                row["native"], row["native_deeds_per_s"] = native["part"], native["deeds_per_s"]
     print(json.dumps({"device": device, "deeds": rows}, indent=1) if options.json else table(rows, gpu))
     missed = [row for row in rows if gpu and not reaches(row["of_share"], WANTED)]
     return exit_status([f"beside '{row['deed']}' a program has {row['of_share']:.3f} of its own, wanted {WANTED}"

@@ -89,8 +89,14 @@ def _planned(way: str, options, setting: Setting) -> list[dict]:
     return rows
 
 
+def _halves(sms: int, step: int) -> tuple[int, int]:
+    """About half of the SMs for each of two, in steps: one step stays for all other virtual GPUs."""
+    steps = sms // step - 1
+    return (steps + 1) // 2 * step, steps // 2 * step
+
+
 def _spatial(options, setting: Setting) -> list[dict]:
-    """Each pair on tenants with half of the SMs each."""
+    """Each pair on tenants with about half of the SMs each."""
     rows = []
     daemon = BenchDaemon(setting.device, mps_measure.POLICY)
     try:
@@ -98,8 +104,8 @@ def _spatial(options, setting: Setting) -> list[dict]:
             return [{"pair": pair, "way": SPATIAL, "left_out": why} for pair in options.pairs]
         for pair in options.pairs:
             kernels = [setting.kernels[name] for name in kernels_of(pair)]
-            half = kernels[0]["sms"] // 2
-            with mps_measure.ready_tenants(daemon, setting.log_words, "mps", kernels, (half, half)) as tenants:
+            halves = _halves(kernels[0]["sms"], daemon.status()["mps"]["partitions"]["step"])
+            with mps_measure.ready_tenants(daemon, setting.log_words, "mps", kernels, halves) as tenants:
                 rows.append(_run_pair(daemon, setting, pair, SPATIAL, tenants))
                 check(tenants)
     finally:

@@ -340,6 +340,10 @@ void print_vgpu(const json& view) {
   line("busy", fmt::format("{} compute, {} copy", seconds(get<uint64_t>(view, "/used/compute_ns", 0)),
                            seconds(get<uint64_t>(view, "/used/copy_ns", 0))));
   if (const json limits = get(view, "/live/limits", json::object()); !limits.empty()) line("held", limits_line(limits));
+  if (const auto waits = get<uint64_t>(view, "/live/stalls/waits", 0); waits != 0) {
+    line("held back", fmt::format("{} times, {}: its beginnings, contexts and faults stop others (stall_ms)", waits,
+                                  seconds(get<uint64_t>(view, "/live/stalls/wait_ns", 0))));
+  }
   print_engines(get(view, "/engines", json::object()));
   const json processes = get(view, "/live/processes", json::array());
   if (!processes.empty()) print_processes(processes);

@@ -20,11 +20,13 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   Charge charge(host_);
   std::unique_lock lock(contexts_mutex_);
   const bool beside = partition_ && primary_state_ == Primary::kTaken;
+  const bool ready = primary_state_ == Primary::kFresh;
   if (primary_state_ == Primary::kEnded) {  // it is still there, and so is its charge
     std::lock_guard charge_lock(primary_->mutex);
     charge = std::move(primary_->charge);
   }
   lock.unlock();
+  if (!ready) host_->pace_context();
   if (charge.bytes() == 0) {
     if (const CUresult result = take_share(beside ? kGreenContextBytes : kContextBytes, &charge)) return result;
   }

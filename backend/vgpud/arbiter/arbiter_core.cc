@@ -311,6 +311,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
   next = std::min(next, slices_.review(now));
   for (unsigned queue = 0; queue < table_.queues(); ++queue) next = std::min(next, run_queue(queue, now));
   planning_.note_concurrency(now);
+  others_work_.post(now);
   return std::min(next, deadlines_.review(now, &ends_));
 }
 

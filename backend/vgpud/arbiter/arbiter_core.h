@@ -14,6 +14,7 @@
 //   mps_shares        of MPS virtual GPUs whose shares hold by the progress that they make (mps_progress)
 //   hardware_slices   of all, where the hardware's time slices hold the shares
 //   kernel_deadline who has a kernel without end
+//   others_work     when somebody else had work
 //   quantum         how much short work is one time slice
 //
 // No threads, descriptors or clock; `now` is a parameter, in nanoseconds of CLOCK_MONOTONIC. What is read from a grant
@@ -35,6 +36,7 @@
 #include "backend/vgpud/arbiter/kernel_deadline.h"
 #include "backend/vgpud/arbiter/leases.h"
 #include "backend/vgpud/arbiter/mps_shares.h"
+#include "backend/vgpud/arbiter/others_work.h"
 #include "backend/vgpud/arbiter/overdue.h"
 #include "backend/vgpud/arbiter/planning.h"
 #include "backend/vgpud/arbiter/quantum.h"
@@ -129,6 +131,7 @@ class ArbiterCore {
   HardwareSlices slices_{&options_, &table_, &unqueued_};
   KernelDeadlines deadlines_{&options_, &table_};
   Quantum quantum_{&options_, &table_};
+  OthersWork others_work_{&table_};
   std::vector<RunnerEnd> ends_;
 };
 

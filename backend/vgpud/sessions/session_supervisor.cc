@@ -304,7 +304,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["idle_suspend_s"] = spec_.idle_suspend_s.value_or(config_.idle_suspend_s);
   const Limits limits = effective_limits(config_.limits, spec_.limits);
   request["limits"] = to_text(limits, kLimitedBefore);
-  request["disk_mib"] = limits[static_cast<size_t>(Limited::kDiskMib)];
+  for (size_t i = kLimitedBefore; i < kLimitedCount; ++i) request[kLimitedNames[i]] = limits[i];
   request["owner"] = to_text(owner_of(spec_));
   request["domain"] = spec_.domain;
   request["vm_owner"] = to_text(vm_owner_of(spec_, config_));

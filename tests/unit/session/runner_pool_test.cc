@@ -70,6 +70,25 @@ TEST_F(RunnerPoolTest, KeepsOneWarmAndReplacesATakenOne) {
   EXPECT_TRUE(turn([&] { return gone && pool->living() == 1; }));
 }
 
+TEST_F(RunnerPoolTest, WhoWaitsForARunnerThatMayNotStartYetGetsItLater) {
+  auto pool = std::make_unique<RunnerPool>(
+      base.get(), RunnerProgram{.launcher = launcher.get(), .environment = {"BANDSAW_FAKE_RUNNER="}}, 0);
+  bool early = true;
+  int asked = 0;
+  pool->set_pace([&] {
+    ++asked;
+    return std::chrono::nanoseconds(early ? 1 : 0);
+  });
+  pool->start();
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  EXPECT_TRUE(turn([&] { return asked > 2; }));
+  EXPECT_EQ(pool->started(), 0u);
+  early = false;
+  EXPECT_TRUE(turn([&] { return taken != nullptr; }));
+  EXPECT_EQ(pool->started(), 1u);
+}
+
 TEST_F(RunnerPoolTest, AnswersAreMatchedAndDeathAnswersTheRest) {
   const auto pool = make("", 1);
   Runner* taken = nullptr;

@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/control/stall_budget.h"
+#include "memory/base/clock.h"
+
 namespace bandsaw {
 namespace {
 
@@ -31,6 +34,36 @@ TEST_F(UsagePageOwnerTest, TellsTheShare) {
   owner.set_limits({1, 2, 3, 4, 5, 6, 7});
   EXPECT_EQ(limits->most[static_cast<size_t>(Limited::kStreams)], 2u);
   ::munmap(const_cast<LimitsPage*>(limits), sizeof(LimitsPage));
+}
+
+TEST_F(UsagePageOwnerTest, ProgramsBeginMoreSlowlyOnlyWhileOthersWork) {
+  const auto beginnings = [&] {
+    int count = 0;
+    while (count < 20 && owner.begin_program() == std::chrono::nanoseconds(0)) ++count;
+    return count;
+  };
+  page->grant_page.no_arbiter = 0;
+  page->grant_page.others_worked_at = monotonic_ns();
+  EXPECT_EQ(beginnings(), 20) << "nothing stops others on this device";
+  owner.pace_stalls(true);
+  EXPECT_LT(beginnings(), 20);
+  EXPECT_GT(owner.held()[static_cast<size_t>(Limited::kStallMs)], 0u);
+  page->grant_page.others_worked_at = monotonic_ns() - kOthersWorkFor - 1;
+  EXPECT_EQ(beginnings(), 20) << "nobody else has work";
+  EXPECT_EQ(owner.stall_waits().count, 1u);
+  page->grant_page.others_worked_at = monotonic_ns();
+  page->grant_page.no_arbiter = 1;
+  EXPECT_EQ(beginnings(), 20) << "nobody says whether others have work";
+}
+
+TEST_F(UsagePageOwnerTest, AFaultDelaysTheNextProgram) {
+  owner.pace_stalls(true);
+  page->grant_page.no_arbiter = 0;
+  page->grant_page.others_worked_at = monotonic_ns();
+  const int slot = owner.take_slot();
+  page->slots[slot].sticky = 700;
+  owner.give_back(slot);
+  EXPECT_GT(owner.begin_program(), std::chrono::seconds(1));
 }
 
 // A runner that has been taken over has the descriptor, and can open it anew.

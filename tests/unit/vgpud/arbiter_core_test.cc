@@ -137,6 +137,18 @@ TEST_F(ArbiterCoreTest, OneAloneAsksOnce) {
   EXPECT_NEAR(static_cast<double>(use(alone).busy_ns), 1e9, 2e7);
 }
 
+TEST_F(ArbiterCoreTest, EachIsToldWhenOthersHadWork) {
+  make();
+  const GrantPage& busy = *join("busy", 50).grant_page;
+  GrantPage idle{};  // no runner of it wants anything
+  EXPECT_TRUE(core_->add("idle", equal(50), now_).ok());
+  core_->attach("idle", &idle, now_);
+  run_until(now_ + 200 * kMillisecond);
+  EXPECT_EQ(busy.others_worked_at, 0);
+  EXPECT_NEAR(static_cast<double>(idle.others_worked_at), static_cast<double>(now_), 50 * kMillisecond);
+  core_->detach("idle", now_);
+}
+
 TEST_F(ArbiterCoreTest, TimeSlicesLongerThanThePeriodAreChargedWhole) {
   make();
   Runner& alone = join("a", 30);

@@ -104,6 +104,7 @@ json view_example(const std::string& name) {
       {"live",
        {{"memory_used", 7},
         {"processes", {1, 2}},
+        {"stalls", {{"waits", 3}, {"wait_ns", 1500000000}}},
         {"usage", {{"calls", 12}, {"launches", 3}, {"errors", 1}, {"bytes_in", 4}}}}}};
 }
 
@@ -122,6 +123,7 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_priority{vgpu="a",gpu="cuda:0"})"), -2);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_bound_seconds{vgpu="a",gpu="cuda:0"})"), 250e-6);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_cost_seconds_total{vgpu="a",gpu="cuda:0"})"), 2.5);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_stall_wait_seconds_total{vgpu="a",gpu="cuda:0"})"), 1.5);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="cuda:0",engine="compute"})"), 0.3);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="soft:0",engine="compute"})"), 0.7);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_memory_given_bytes{gpu="soft:0"})"), 20);
