@@ -33,7 +33,7 @@ inline constexpr std::array<const char*, kLimitedCount> kLimitedNames = {
 // the session keeps. Stall: of each second, ms in which others stand still for its contexts and faults
 // (stall_budget.h).
 using Limits = std::array<uint32_t, kLimitedCount>;
-inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256, 1024, 30};
+inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256, 1024, 25};
 inline constexpr uint32_t kLimitMax = 1 << 24;
 
 // What an administrator has said of one virtual GPU; nothing: as the configuration says.

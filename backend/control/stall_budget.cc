@@ -41,6 +41,11 @@ int64_t StallBudget::take_now(int64_t stall, uint32_t most, int64_t now) {
   }
 }
 
+int64_t StallBudget::debt(uint32_t most, int64_t now) const {
+  if (most >= kStallUnlimited) return 0;
+  return wait_until(bounded(paid_at_->load(), most, now), most, now);
+}
+
 int64_t StallBudget::owed(uint32_t most, int64_t now) const {
   return (bounded(paid_at_->load(), most, now) - now) / kStallUnlimited * std::min(most, kStallUnlimited);
 }

@@ -13,11 +13,11 @@
 namespace bandsaw {
 
 // How long others stand still, in nanoseconds: measured on an H100 (tools/bench hostile).
-inline constexpr int64_t kContextStall = 18'000'000;  // a further context of a program is made, and ends
-inline constexpr int64_t kProgramStall = 18'000'000;  // a program begins and ends, with its first context
+inline constexpr int64_t kContextStall = 25'000'000;  // a further context of a program is made, and ends
+inline constexpr int64_t kProgramStall = 21'000'000;  // a program begins and ends, with its first context
 inline constexpr int64_t kFaultStall = 150'000'000;   // the driver recovers from a kernel's fault
 // So much may be taken at once by who has taken nothing for a while: some programs that begin together.
-inline constexpr int64_t kStallBurst = 60'000'000;
+inline constexpr int64_t kStallBurst = 45'000'000;
 // Others have work if they had some so recently.
 inline constexpr int64_t kOthersWorkFor = 300'000'000;
 inline constexpr uint32_t kStallUnlimited = 1000;  // milliseconds in a second
@@ -36,6 +36,8 @@ class StallBudget {
   int64_t take(int64_t stall, uint32_t most, int64_t now);
   // The same if the deed need not wait, and returns 0. Otherwise takes nothing.
   int64_t take_now(int64_t stall, uint32_t most, int64_t now);
+  // Faults take more than may be taken at once: how long, in ns, until nothing beyond that is owed.
+  int64_t debt(uint32_t most, int64_t now) const;
   // What is not paid yet, in ns of the others' time.
   int64_t owed(uint32_t most, int64_t now) const;
 

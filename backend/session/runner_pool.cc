@@ -149,7 +149,10 @@ std::vector<Runner*> RunnerPool::serving() const {
 
 // Gives ready runners to those who wait.
 void RunnerPool::serve() {
-  const auto may = [this] { return !waiters_.empty() && (!held_ || waiters_.front().in_hold); };
+  const auto may = [this] {
+    if (waiters_.empty() || (held_ && !waiters_.front().in_hold)) return false;
+    return waiters_.front().in_hold || !too_early(program_pace_);
+  };
   for (size_t i = 0; i < runners_.size() && may(); ++i) {
     if (runners_[i].taken || runners_[i].dismissed || !runners_[i].runner->ready()) continue;
     runners_[i].taken = true;
@@ -212,8 +215,8 @@ bool RunnerPool::start_one() {
 }
 
 // A runner makes a context, which stops everybody on a GPU.
-bool RunnerPool::too_early() {
-  if (!pace_ || pace_() <= std::chrono::nanoseconds(0)) return false;
+bool RunnerPool::too_early(const Pace& pace) {
+  if (!pace || pace() <= std::chrono::nanoseconds(0)) return false;
   const auto now = Clock::now();
   for (Waiter& waiter : waiters_) waiter.deadline = now + kWaiterTimeout;
   if (pace_said_ == Clock::time_point() || now - pace_said_ > kPaceSaidAgain) {
@@ -232,7 +235,7 @@ void RunnerPool::keep_warm() {
   bool pause = false;
   while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
          std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
-    pause = Clock::now() < not_before_ || too_early() || !start_one();
+    pause = Clock::now() < not_before_ || too_early(start_pace_) || !start_one();
     if (pause) break;
   }
   // Where launch_config_ forbids a start, only a new one can help.
@@ -242,6 +245,7 @@ void RunnerPool::keep_warm() {
 void RunnerPool::tick() {
   warming_ = true;
   kill_due();
+  serve();  // some may have been too early
   refuse_waiters(
       Status::error(ETIMEDOUT, "no runner was ready in time{}{}", last_failure_.empty() ? "" : ": ", last_failure_),
       true);

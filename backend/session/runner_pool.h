@@ -52,9 +52,13 @@ class RunnerPool : public RunnerSource {
     on_reaped_ = std::move(reaped);
   }
 
-  // Asked before each start of a runner: 0, or how long it is too early. Whoever waits for a runner then waits for as
-  // long as it takes. Before start().
-  void set_pace(std::function<std::chrono::nanoseconds()> pace) { pace_ = std::move(pace); }
+  // Asked before each start of a runner, and before one is given to a program: 0, or how long it is too early. Whoever
+  // waits for a runner then waits for as long as it takes. Before start().
+  using Pace = std::function<std::chrono::nanoseconds()>;
+  void set_pace(Pace of_starts, Pace of_programs) {
+    start_pace_ = std::move(of_starts);
+    program_pace_ = std::move(of_programs);
+  }
 
   // What its runners' processes hand to each other and to those of other virtual GPUs.
   ExchangeService& exchange() { return exchange_; }
@@ -95,7 +99,7 @@ class RunnerPool : public RunnerSource {
   RunnerProcess::Watcher watcher();
   bool startable();
   bool start_one();
-  bool too_early();
+  bool too_early(const Pace& pace);
   void keep_warm();
   void later(long milliseconds_from_now);
   void serve();
@@ -124,7 +128,7 @@ class RunnerPool : public RunnerSource {
   uint64_t started_ = 0, failed_ = 0;
   std::string last_failure_;
   std::function<void()> on_failing_, on_call_;
-  std::function<std::chrono::nanoseconds()> pace_;
+  Pace start_pace_, program_pace_;
   Clock::time_point pace_said_{};  // when it was said last that starts are too early
   std::function<void(Runner*, const RunnerMessage&)> on_checkpoint_;
   std::function<void(Runner*)> on_reaped_;

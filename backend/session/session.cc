@@ -159,7 +159,7 @@ Status Session::prepare() {
   pool_->set_segments(segments_.get());
   pool_->set_code_store(code_store_.get());
   usage_page_.pace_stalls(is_cuda(sharing_config_));
-  pool_->set_pace([this] { return usage_page_.begin_program(); });
+  pool_->set_pace([this] { return usage_page_.begin_program(); }, [this] { return usage_page_.stall_debt(); });
   pool_->on_failing([this] { control_->notify("failing"); });
   make_suspension();
   make_process_checkpoints();

@@ -167,7 +167,6 @@ void UsagePageOwner::give_back(int slot) {
   page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
   page_->swapped -= last.swapped_bytes;
   last.memory_bytes = last.swapped_bytes = 0;
-  if (last.sticky != 0) count_fault();
   add(last, &past_);
   for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i] -= page_->slots[slot].held[i].load();
   new (&page_->slots[slot]) UsageSlot{};
@@ -285,7 +284,7 @@ void UsagePageOwner::set_memory_share(uint64_t bytes, uint64_t resident) {
 void UsagePageOwner::set_limits(const Limits& limits) {
   limits_ = limits;
   for (size_t i = 0; i < kLimitedObjects; ++i) limits_page_->most[i] = limits[i];
-  limits_page_->stall_ms = limits[static_cast<size_t>(Limited::kStallMs)];
+  limits_page_->stall_ms = stall_ms();
 }
 
 std::array<uint64_t, kLimitedCount> UsagePageOwner::held() const {

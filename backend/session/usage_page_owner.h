@@ -99,9 +99,11 @@ class UsagePageOwner {
 
   // usage_page_stalls.cc: deeds that stop everybody on the GPU (stall_budget.h). Off at first, for devices where none
   // does.
-  void pace_stalls(bool paces) { paces_ = paces; }
+  void pace_stalls(bool paces);
   // For a runner that makes a context: 0, and it is paid for; or how long it is too early.
   std::chrono::nanoseconds begin_program();
+  // A fault is paid afterwards: how long until a further program may have the GPU.
+  std::chrono::nanoseconds stall_debt() const;
   // How often programs had to wait for that, or for a further context, and for how long.
   struct StallWaits {
     uint64_t count = 0, ns = 0;
@@ -116,7 +118,7 @@ class UsagePageOwner {
         page_(page),
         limits_page_(limits_page) {}
   void clear_gates(uint32_t slot);
-  void count_fault();
+  uint32_t stall_ms() const;
   uint64_t stall_owed_ms() const;
   UniqueFd fd_, limits_fd_, doorbell_;
   UsagePage* page_;

@@ -1,4 +1,4 @@
-// What programs make everybody on the GPU wait for: contexts at their beginning, and faults. Of further contexts their
+// What programs make everybody on the GPU wait for: contexts at their beginning. Of further contexts and faults their
 // runners take care (backend/runner/execution/context_pace.h); both take from one budget.
 #include "backend/control/stall_budget.h"
 #include "backend/session/usage_page_owner.h"
@@ -13,12 +13,20 @@ bool is_paced(const UsagePage& page, int64_t now) {
 
 }  // namespace
 
+void UsagePageOwner::pace_stalls(bool paces) {
+  paces_ = paces;
+  limits_page_->stall_ms = stall_ms();
+}
+
+uint32_t UsagePageOwner::stall_ms() const {
+  return paces_ ? limits_[static_cast<size_t>(Limited::kStallMs)] : kStallUnlimited;
+}
+
 std::chrono::nanoseconds UsagePageOwner::begin_program() {
   const int64_t now = monotonic_ns();
   int64_t wait = 0;
-  if (paces_ && is_paced(*page_, now)) {
-    wait = StallBudget(&page_->stalls_paid_at)
-               .take_now(kProgramStall, limits_[static_cast<size_t>(Limited::kStallMs)], now);
+  if (is_paced(*page_, now)) {
+    wait = StallBudget(&page_->stalls_paid_at).take_now(kProgramStall, stall_ms(), now);
   }
   if (wait > 0) {
     if (waits_since_ == 0) waits_since_ = now;
@@ -29,15 +37,14 @@ std::chrono::nanoseconds UsagePageOwner::begin_program() {
   return std::chrono::nanoseconds(wait);
 }
 
-void UsagePageOwner::count_fault() {
+std::chrono::nanoseconds UsagePageOwner::stall_debt() const {
   const int64_t now = monotonic_ns();
-  if (!paces_ || !is_paced(*page_, now)) return;
-  (void)StallBudget(&page_->stalls_paid_at).take(kFaultStall, limits_[static_cast<size_t>(Limited::kStallMs)], now);
+  if (!is_paced(*page_, now)) return {};
+  return std::chrono::nanoseconds(StallBudget(&page_->stalls_paid_at).debt(stall_ms(), now));
 }
 
 uint64_t UsagePageOwner::stall_owed_ms() const {
-  const uint32_t most = limits_[static_cast<size_t>(Limited::kStallMs)];
-  return static_cast<uint64_t>(StallBudget(&page_->stalls_paid_at).owed(most, monotonic_ns())) / 1'000'000;
+  return static_cast<uint64_t>(StallBudget(&page_->stalls_paid_at).owed(stall_ms(), monotonic_ns())) / 1'000'000;
 }
 
 }  // namespace bandsaw

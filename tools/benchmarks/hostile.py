@@ -82,12 +82,12 @@ def measure(variables: dict, device: str, deeds: list[str]) -> list[dict]:
     rows = []
     before = victim.speed(seconds)
     for deed in deeds:
-        beside, deeds = _beside(variables[HOSTILE], victim, deed, seconds)
+        beside, deeds_per_s = _beside(variables[HOSTILE], victim, deed, seconds)
         time.sleep(0.5)  # what it held goes back
         after = victim.speed(seconds)
         part = 2 * beside / (before + after)
         rows.append({"deed": deed, "alone": (before + after) / 2, "beside": beside, "part": part,
-                     "deeds_per_s": deeds, "of_share": part / DEEDS[deed]})
+                     "deeds_per_s": deeds_per_s, "of_share": part / DEEDS[deed]})
         say(f"  {deed}: {part:.3f}")
         before = after
     victim.end()

@@ -73,18 +73,24 @@ TEST_F(RunnerPoolTest, KeepsOneWarmAndReplacesATakenOne) {
 TEST_F(RunnerPoolTest, WhoWaitsForARunnerThatMayNotStartYetGetsItLater) {
   auto pool = std::make_unique<RunnerPool>(
       base.get(), RunnerProgram{.launcher = launcher.get(), .environment = {"BANDSAW_FAKE_RUNNER="}}, 0);
-  bool early = true;
+  bool early = true, indebted = true;
   int asked = 0;
-  pool->set_pace([&] {
-    ++asked;
-    return std::chrono::nanoseconds(early ? 1 : 0);
-  });
+  const auto pace = [&asked](const bool* stands) {
+    return [&asked, stands] {
+      ++asked;
+      return std::chrono::nanoseconds(*stands ? 1 : 0);
+    };
+  };
+  pool->set_pace(pace(&early), pace(&indebted));
   pool->start();
   Runner* taken = nullptr;
   pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
   EXPECT_TRUE(turn([&] { return asked > 2; }));
   EXPECT_EQ(pool->started(), 0u);
   early = false;
+  EXPECT_TRUE(turn([&] { return pool->warm() == 1; }));
+  EXPECT_EQ(taken, nullptr);
+  indebted = false;
   EXPECT_TRUE(turn([&] { return taken != nullptr; }));
   EXPECT_EQ(pool->started(), 1u);
 }

@@ -60,9 +60,10 @@ TEST_F(UsagePageOwnerTest, AFaultDelaysTheNextProgram) {
   owner.pace_stalls(true);
   page->grant_page.no_arbiter = 0;
   page->grant_page.others_worked_at = monotonic_ns();
-  const int slot = owner.take_slot();
-  page->slots[slot].sticky = 700;
-  owner.give_back(slot);
+  EXPECT_EQ(owner.stall_debt().count(), 0);
+  (void)StallBudget(&page->stalls_paid_at)
+      .take(kFaultStall, owner.limits()[static_cast<size_t>(Limited::kStallMs)], monotonic_ns());
+  EXPECT_GT(owner.stall_debt(), std::chrono::seconds(1));
   EXPECT_GT(owner.begin_program(), std::chrono::seconds(1));
 }
 
