@@ -312,6 +312,7 @@ void print_vgpu(const json& view) {
   line("cap", cap_text(view));
   line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
   line("latency", latency_line(view));
+  if (get(view, "/keeps_engine", false)) line("engine", "kept in short pauses: it would lose its share by them");
   if (const auto deadline = get<uint64_t>(view, "/kernel_deadline_ms", 0))
     line("kernels", fmt::format("a program is ended when one has run for {} ms", deadline));
   line("sharing", get<std::string>(view, "/sharing", "time-sliced") + group_text(view));

@@ -172,6 +172,7 @@ void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
         object["live"] = reply.ok() ? reply.value() : json();
         const auto use = scheduled() ? use_of(spec) : std::nullopt;
         object["engines"] = use ? to_json(*use) : json();
+        object["keeps_engine"] = use && use->keeps_engine;
         object["used"] = used_time(use, object["live"]);
         object["at_ns"] = monotonic_ns();
         then(std::move(object));

@@ -73,6 +73,7 @@ struct VgpuUse {
   // time slices are shorter. An estimate (sched::TimeSliceWeights::latency_cost); 0 where priorities keep the bound.
   uint64_t latency_cost_ns = 0;
   uint32_t channel_groups = 0;  // of its runners; the hardware's time slices of these can be set
+  bool keeps_engine = false;    // also in short pauses of its program (GrantPage::keep_engine)
 };
 
 // One time slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.

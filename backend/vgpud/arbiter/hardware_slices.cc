@@ -25,6 +25,8 @@ void HardwareSlices::set(const VgpuState& vgpu) { weights_.set(vgpu.id, vgpu.sha
 
 sched::Time HardwareSlices::latency_cost(const VgpuState& vgpu) const { return weights_.latency_cost(vgpu.id); }
 
+bool HardwareSlices::keeps_engine(const VgpuState& vgpu) const { return on_ && weights_.keeps(vgpu.id); }
+
 void HardwareSlices::remove(const VgpuState& vgpu) { weights_.remove(vgpu.id); }
 
 void HardwareSlices::set_groups(VgpuState& vgpu, uint32_t slot, uint32_t count) {

@@ -78,6 +78,7 @@ class HardwareSlices {
 
   // What its latency bound has cost the others so far, in ns of the engine's time; an estimate.
   sched::Time latency_cost(const VgpuState& vgpu) const;
+  bool keeps_engine(const VgpuState& vgpu) const;
 
   // Empty: they hold the shares.
   std::string why_gates() const;

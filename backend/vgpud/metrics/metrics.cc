@@ -30,7 +30,9 @@ constexpr auto kGauge = MetricType::Gauge, kCounter = MetricType::Counter;
 
 std::optional<double> number(const json& object, const std::string& pointer) {
   const json::json_pointer path(pointer);
-  if (!object.contains(path) || !object[path].is_number()) return std::nullopt;
+  if (!object.contains(path)) return std::nullopt;
+  if (object[path].is_boolean()) return object[path].get<bool>();
+  if (!object[path].is_number()) return std::nullopt;
   return object[path].get<double>();
 }
 
@@ -90,6 +92,9 @@ constexpr VgpuMetric kVgpuMetrics[] = {
     {"bandsaw_vgpu_stall_wait_seconds_total", kCounter,
      "Time that its programs were held back because their beginnings, contexts and faults stop others.",
      "/live/stalls/wait_ns", 1e9},
+    {"bandsaw_vgpu_keeps_engine", kGauge,
+     "1: it keeps the compute engine in short pauses of its program, because it would lose its share by them.",
+     "/keeps_engine"},
     {"bandsaw_vgpu_calls_total", kCounter, "Driver calls executed.", "/live/usage/calls"},
     {"bandsaw_vgpu_launches_total", kCounter, "Kernels launched.", "/live/usage/launches"},
     {"bandsaw_vgpu_errors_total", kCounter, "Driver calls that ended in an error.", "/live/usage/errors"},

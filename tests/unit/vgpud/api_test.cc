@@ -112,6 +112,7 @@ TEST_F(ApiTest, AChangeReachesArbiterAndDisk) {
   EXPECT_EQ(registry_->find("a")->priority, -3);
   EXPECT_EQ(view["engines"]["compute"]["busy_ns"], 1500);
   EXPECT_EQ(view["engines"]["copy_out"]["waiting"], 3);
+  EXPECT_EQ(view["keeps_engine"], true);
 }
 
 TEST_F(ApiTest, ALatencyBoundReachesArbiterAndDisk) {

@@ -43,6 +43,7 @@ class FakeArbiter : public Arbiter {
       use.engines[2].waiting = 3;
       use.latency_means = latency_means_;
       use.latency_cost_ns = 1'234'567;
+      use.keeps_engine = true;
       result.push_back(use);
     }
     return result;

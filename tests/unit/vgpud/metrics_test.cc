@@ -97,6 +97,7 @@ json view_example(const std::string& name) {
       {"priority", -2},
       {"latency_us", 250},
       {"latency", {{"cost_us", 2'500'000}}},
+      {"keeps_engine", true},
       {"session", {{"restarts", 2}}},
       {"engines",
        {{"compute",
@@ -123,6 +124,7 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_priority{vgpu="a",gpu="cuda:0"})"), -2);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_bound_seconds{vgpu="a",gpu="cuda:0"})"), 250e-6);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_cost_seconds_total{vgpu="a",gpu="cuda:0"})"), 2.5);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_keeps_engine{vgpu="a",gpu="cuda:0"})"), 1);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_stall_wait_seconds_total{vgpu="a",gpu="cuda:0"})"), 1.5);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="cuda:0",engine="compute"})"), 0.3);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="soft:0",engine="compute"})"), 0.7);
