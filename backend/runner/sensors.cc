@@ -6,14 +6,16 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "backend/control/gpu_report.h"
+#include "backend/runner/gpu_links.h"
 #include "backend/runner/nvml_library.h"
-#include "guest-driver/uapi/vgpu_control.h"
 
 namespace bandsaw::runner {
 namespace sensors {
 namespace {
 
 constexpr timespec kPeriod{1, 0};
+constexpr unsigned kLinksEvery = 60;  // periods: links seldom change, and each costs several questions
 
 // As far as it is needed. Functions return 0 or an error.
 using Gpu = void*;
@@ -95,6 +97,8 @@ class Reader {
     return sensors_;
   }
 
+  GpuLinks links() const { return read_links(library_, device_); }
+
  private:
   void put(vgpu_sensor which, unsigned value) {
     sensors_.known |= 1ull << which;
@@ -115,9 +119,11 @@ int print_sensors(const char* bus_id) {
     std::fprintf(stderr, "no sensors of %s: NVML: %s\n", bus_id, wrong);
     return EXIT_FAILURE;
   }
-  for (;;) {
-    const vgpu_answer_sensors values = reader.read();
-    if (write(STDOUT_FILENO, &values, sizeof(values)) != static_cast<ssize_t>(sizeof(values))) return EXIT_SUCCESS;
+  GpuReport report;
+  for (unsigned period = 0;; ++period) {
+    report.sensors = reader.read();
+    if (period % sensors::kLinksEvery == 0) report.links = reader.links();
+    if (::write(STDOUT_FILENO, &report, sizeof(report)) != static_cast<ssize_t>(sizeof(report))) return EXIT_SUCCESS;
     nanosleep(&sensors::kPeriod, nullptr);
   }
 }

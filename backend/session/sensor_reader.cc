@@ -22,8 +22,8 @@ SensorReader::SensorReader(event_base* base, Launcher* launcher, std::vector<std
 
 SensorReader::~SensorReader() { end(); }
 
-const vgpu_answer_sensors* SensorReader::read(const std::string& bus_id) {
-  static constexpr vgpu_answer_sensors kNone{};
+const GpuReport* SensorReader::read(const std::string& bus_id) {
+  static constexpr GpuReport kNone{};
   asked_ = Clock::now();
   if (bus_id != bus_id_) {
     end();
@@ -31,7 +31,7 @@ const vgpu_answer_sensors* SensorReader::read(const std::string& bus_id) {
     bus_id_ = bus_id;
   }
   if (pid_ == 0 && (asked_ < not_before_ || !start(bus_id))) return &kNone;
-  return values_ ? &*values_ : nullptr;
+  return report_ ? &*report_ : nullptr;
 }
 
 void SensorReader::tick() {
@@ -58,11 +58,11 @@ bool SensorReader::start(const std::string& bus_id) {
 
 // Each write of the reader is smaller than PIPE_BUF, and comes whole.
 void SensorReader::receive() {
-  vgpu_answer_sensors sensors{};
-  const ssize_t length = ::read(output_.get(), &sensors, sizeof sensors);
+  GpuReport report{};
+  const ssize_t length = ::read(output_.get(), &report, sizeof report);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (length == static_cast<ssize_t>(sizeof sensors)) {
-    values_ = sensors;
+  if (length == static_cast<ssize_t>(sizeof report)) {
+    report_ = report;
     return;
   }
   log::info("the GPU's sensors cannot be read; next attempt in {} s at the earliest", kPause.count());
@@ -74,7 +74,7 @@ void SensorReader::end() {
   if (pid_ == 0) return;
   readable_.reset();
   output_.reset();
-  values_.reset();
+  report_.reset();
   launcher_->kill(pid_);
   ::waitpid(pid_, nullptr, 0);
   pid_ = 0;

@@ -1,5 +1,5 @@
-// What the GPU below a virtual GPU measures: read by a process of its own (`bandsaw-runner --sensors`), which runs
-// while somebody asks.
+// What the GPU below a virtual GPU measures, and what it reaches: read by a process of its own (`bandsaw-runner
+// --sensors`), which runs while somebody asks.
 //
 // Threads: the event loop's only.
 #pragma once
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "backend/control/event_ptr.h"
+#include "backend/control/gpu_report.h"
 #include "backend/sandbox/launcher.h"
-#include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
@@ -25,8 +25,8 @@ class SensorReader {
   ~SensorReader();  // ends the process
   SensorReader(const SensorReader&) = delete;
 
-  // The last values of that GPU, none known if it has no sensors. Null: none have come yet; ask again.
-  const vgpu_answer_sensors* read(const std::string& bus_id);
+  // The last report of that GPU, with nothing known if it has no sensors. Null: none has come yet; ask again.
+  const GpuReport* read(const std::string& bus_id);
   // Now and then: ends the process once nobody asks any more.
   void tick();
 
@@ -42,8 +42,8 @@ class SensorReader {
   pid_t pid_ = 0;
   UniqueFd output_;
   EventPtr readable_;
-  std::string bus_id_;  // whose the values are
-  std::optional<vgpu_answer_sensors> values_;
+  std::string bus_id_;  // whose the report is
+  std::optional<GpuReport> report_;
   Clock::time_point asked_{}, not_before_{};
 };
 

@@ -78,7 +78,8 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
 
 Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
     : config_(std::move(config)),
-      identity_(make_vgpu_identity(host_id(), config_.name, config_.index)),
+      host_(host_id()),
+      identity_(make_vgpu_identity(host_, config_.name, config_.index)),
       base_(std::move(base)),
       usage_page_(std::move(usage_page)),
       sharing_config_(config_.sharing_config),
@@ -169,7 +170,7 @@ Status Session::prepare() {
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
-      base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
+      base_.get(), &usage_page_, host_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
   usage_page_.on_use([this] {
     status_query_->wake();
     control_->notify("used");

@@ -130,6 +130,7 @@ class Session {
   void stop_soon();
 
   const SessionConfig config_;
+  const std::string host_;  // read before the sandbox closes
   const VgpuIdentity identity_;
   BasePtr base_;
   UsagePageOwner usage_page_;

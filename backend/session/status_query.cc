@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "backend/session/gpu_links.h"
+
 namespace bandsaw {
 namespace {
 
@@ -28,9 +30,10 @@ uint64_t positive(int64_t bytes) { return static_cast<uint64_t>(std::max<int64_t
 
 }  // namespace
 
-StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, VgpuIdentity identity,
+StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, std::string host, VgpuIdentity identity,
                          DeviceInfo device_info, std::unique_ptr<SensorReader> sensors)
     : usage_page_(usage_page),
+      host_(std::move(host)),
       identity_(std::move(identity)),
       device_info_(std::move(device_info)),
       sensors_(std::move(sensors)) {
@@ -73,6 +76,8 @@ vgpu_ctl_reply StatusQuery::answer(const vgpu_ctl_query& query, std::span<const 
       return process(processes, query.index);
     case VGPU_QUERY_SENSORS:
       return sensors();
+    case VGPU_QUERY_LINKS:
+      return links();
     default:
       return make_reply(EINVAL, fmt::format("unknown query {}", uint32_t{query.what}));
   }
@@ -96,14 +101,30 @@ vgpu_ctl_reply StatusQuery::device() const {
 }
 
 // Of the whole GPU, which a runner names as the driver does.
+const GpuReport* StatusQuery::report(const vgpu_device_info& info) const {
+  return sensors_->read(fmt::format("{:08x}:{:02x}:{:02x}.0", attribute(info, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                                    attribute(info, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                                    attribute(info, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
+}
+
 vgpu_ctl_reply StatusQuery::sensors() const {
   if (!sensors_) return with(vgpu_answer_sensors{});
   const vgpu_device_info* const info = device_info_();
   if (!info) return make_reply(EAGAIN, "no runner has been ready yet");
-  const vgpu_answer_sensors* const values = sensors_->read(fmt::format(
-      "{:08x}:{:02x}:{:02x}.0", attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-      attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
-  return values ? with(*values) : make_reply(EAGAIN, "the GPU's sensors have not been read yet");
+  const GpuReport* const said = report(*info);
+  return said ? with(said->sensors) : make_reply(EAGAIN, "the GPU's sensors have not been read yet");
+}
+
+vgpu_ctl_reply StatusQuery::links() const {
+  if (!sensors_) return with(links_of_software(host_));
+  const vgpu_device_info* const info = device_info_();
+  if (!info) return make_reply(EAGAIN, "no runner has been ready yet");
+  const GpuReport* const said = report(*info);
+  if (!said) return make_reply(EAGAIN, "the GPU's links have not been read yet");
+  const uint64_t own =
+      pci_address(attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID), attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                  attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  return with(links_of_gpu(host_, own, said->links));
 }
 
 vgpu_ctl_reply StatusQuery::usage(std::span<const ProcessSlot> processes) const {

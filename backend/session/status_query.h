@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/vgpu_identity.h"
@@ -21,9 +22,9 @@ class StatusQuery {
   // What the device is, as a runner has said; null: none has been ready yet.
   using DeviceInfo = std::function<const vgpu_device_info*()>;
 
-  // The usage page outlives it. `sensors`: of the GPU; null: the device is none.
-  StatusQuery(event_base* base, const UsagePageOwner* usage_page, VgpuIdentity identity, DeviceInfo device_info,
-              std::unique_ptr<SensorReader> sensors);
+  // The usage page outlives it. `host`: as host_id(). `sensors`: of the GPU; null: the device is none.
+  StatusQuery(event_base* base, const UsagePageOwner* usage_page, std::string host, VgpuIdentity identity,
+              DeviceInfo device_info, std::unique_ptr<SensorReader> sensors);
 
   // `processes`: those that the asker may see.
   vgpu_ctl_reply answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes);
@@ -36,10 +37,14 @@ class StatusQuery {
   void take();
   vgpu_ctl_reply device() const;
   vgpu_ctl_reply sensors() const;
+  vgpu_ctl_reply links() const;
+  // Of the GPU that `info` is of; null: none has come yet.
+  const GpuReport* report(const vgpu_device_info& info) const;
   vgpu_ctl_reply usage(std::span<const ProcessSlot> processes) const;
   vgpu_ctl_reply process(std::span<const ProcessSlot> processes, uint32_t index) const;
 
   const UsagePageOwner* usage_page_;
+  const std::string host_;
   const VgpuIdentity identity_;
   DeviceInfo device_info_;
   std::unique_ptr<SensorReader> sensors_;

@@ -14,9 +14,11 @@ namespace bandsaw::nvml {
 namespace {
 
 constexpr unsigned kDevicesMax = 16;
+// What lspci shows in a VM: virtio device 63.
+constexpr unsigned kPciDeviceId = 0x107f1af4;
 // How long the first question waits for the session's first runner, which says what the device is.
 constexpr int kFirstRunnerTries = 400;
-constexpr int kSensorTries = 100;
+constexpr int kReaderTries = 400;  // what reads the GPU for the session loads NVIDIA's NVML first
 constexpr timespec kBetweenTries{0, 50'000'000};
 
 pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -128,20 +130,42 @@ nvmlReturn_t ask_raw(nvmlDevice_t device, uint32_t what, uint32_t index, uint8_t
   return to_nvml(ask(device->session, what, index, answer));
 }
 
-nvmlReturn_t sensor_value(nvmlDevice_t device, vgpu_sensor which, uint32_t* value) {
-  // The session begins to read them when somebody asks.
-  uint8_t answer[VGPU_ANSWER_BYTES] = {};
+// The session begins to read its GPU when somebody asks.
+nvmlReturn_t ask_patiently_raw(nvmlDevice_t device, uint32_t what, uint8_t (&answer)[VGPU_ANSWER_BYTES]) {
   int error = EAGAIN;
-  for (int i = 0; i < kSensorTries && error == EAGAIN; i++) {
+  for (int i = 0; i < kReaderTries && error == EAGAIN; i++) {
     if (i > 0) nanosleep(&kBetweenTries, nullptr);
-    error = ask(device->session, VGPU_QUERY_SENSORS, 0, answer);
+    error = ask(device->session, what, 0, answer);
   }
-  if (error) return to_nvml(error);
-  vgpu_answer_sensors sensors;
-  std::memcpy(&sensors, answer, sizeof(sensors));
+  return to_nvml(error);
+}
+
+nvmlReturn_t sensor_value(nvmlDevice_t device, vgpu_sensor which, uint32_t* value) {
+  vgpu_answer_sensors sensors{};
+  const nvmlReturn_t result = ask_patiently(device, VGPU_QUERY_SENSORS, &sensors);
+  if (result != NVML_SUCCESS) return result;
   if (!(sensors.known >> which & 1)) return NVML_ERROR_NOT_SUPPORTED;
   *value = sensors.values[which];
   return NVML_SUCCESS;
+}
+
+nvmlPciInfo_t pci_info(const vgpu_answer_device& info) {
+  nvmlPciInfo_t pci = pci_text(info.pci_domain, info.pci_bus & 0xff, info.pci_device & 0x1f);
+  pci.pciDeviceId = kPciDeviceId;
+  return pci;
+}
+
+// A text that does not fit is cut, as NVIDIA's does it.
+nvmlPciInfo_t pci_text(unsigned domain, unsigned bus, unsigned device) {
+  nvmlPciInfo_t pci{};
+  char text[64];
+  std::snprintf(text, sizeof(text), "%04X:%02X:%02X.0", domain, bus, device);
+  std::memcpy(pci.busIdLegacy, text, std::min(std::strlen(text), sizeof(pci.busIdLegacy) - 1));
+  std::snprintf(pci.busId, sizeof(pci.busId), "%08X:%02X:%02X.0", domain, bus, device);
+  pci.domain = domain;
+  pci.bus = bus;
+  pci.device = device;
+  return pci;
 }
 
 nvmlReturn_t copy_text(const char* text, char* to, unsigned length) {

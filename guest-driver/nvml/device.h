@@ -45,6 +45,22 @@ nvmlReturn_t ask(nvmlDevice_t device, uint32_t what, T* answer, uint32_t index =
   return result;
 }
 
+// The same, and waits while the session says that it does not know yet.
+nvmlReturn_t ask_patiently_raw(nvmlDevice_t device, uint32_t what, uint8_t (&answer)[VGPU_ANSWER_BYTES]);
+
+template <typename T>
+nvmlReturn_t ask_patiently(nvmlDevice_t device, uint32_t what, T* answer) {
+  static_assert(sizeof(T) <= VGPU_ANSWER_BYTES);
+  uint8_t bytes[VGPU_ANSWER_BYTES] = {};
+  const nvmlReturn_t result = ask_patiently_raw(device, what, bytes);
+  if (result == NVML_SUCCESS) std::memcpy(answer, bytes, sizeof(T));
+  return result;
+}
+
+// A virtual GPU's place on the PCI bus, and any.
+nvmlPciInfo_t pci_info(const vgpu_answer_device& info);
+nvmlPciInfo_t pci_text(unsigned domain, unsigned bus, unsigned device);
+
 // A value of the physical GPU. NOT_SUPPORTED: this device has none. `device` is checked.
 nvmlReturn_t sensor_value(nvmlDevice_t device, vgpu_sensor which, uint32_t* value);
 

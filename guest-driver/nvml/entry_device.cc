@@ -12,8 +12,6 @@ using namespace bandsaw::nvml;
 
 namespace {
 
-// What lspci shows in a VM: virtio device 63.
-constexpr unsigned kPciDeviceId = 0x107f1af4;
 constexpr unsigned kBaseClass = 0x03, kSubClass = 0x02;  // a 3D controller, as CUDA programs expect
 
 std::string gpu_name(const vgpu_answer_device& info) { return "GPU-" + bandsaw::uuid_text(info.uuid); }
@@ -24,19 +22,6 @@ bool same_text(std::string_view a, std::string_view b) {
     if (std::tolower(static_cast<unsigned char>(a[i])) != std::tolower(static_cast<unsigned char>(b[i]))) return false;
   }
   return true;
-}
-
-nvmlPciInfo_t pci_info(const vgpu_answer_device& info) {
-  nvmlPciInfo_t pci{};
-  std::snprintf(pci.busIdLegacy, sizeof(pci.busIdLegacy), "%04X:%02X:%02X.0", info.pci_domain & 0xffff,
-                info.pci_bus & 0xff, info.pci_device & 0x1f);
-  std::snprintf(pci.busId, sizeof(pci.busId), "%08X:%02X:%02X.0", info.pci_domain, info.pci_bus & 0xff,
-                info.pci_device & 0x1f);
-  pci.domain = info.pci_domain;
-  pci.bus = info.pci_bus;
-  pci.device = info.pci_device;
-  pci.pciDeviceId = kPciDeviceId;
-  return pci;
 }
 
 // Older versions of the structure end earlier.
@@ -195,16 +180,6 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevic
   if (const nvmlReturn_t result = check(device2); result != NVML_SUCCESS) return result;
   if (!level) return NVML_ERROR_INVALID_ARGUMENT;
   *level = device1 == device2 ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_SYSTEM;
-  return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t index,
-                                    nvmlGpuP2PStatus_t* status) {
-  if (const nvmlReturn_t result = check(device1); result != NVML_SUCCESS) return result;
-  if (const nvmlReturn_t result = check(device2); result != NVML_SUCCESS) return result;
-  if (!status) return NVML_ERROR_INVALID_ARGUMENT;
-  // cuDeviceCanAccessPeer says no, too.
-  *status = NVML_P2P_STATUS_NOT_SUPPORTED;
   return NVML_SUCCESS;
 }
 

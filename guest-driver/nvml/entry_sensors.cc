@@ -1,5 +1,5 @@
 // What the physical GPU measures, where there is one, and parts of the hardware that a virtual GPU does not have.
-#include "guest-driver/nvml/device.h"
+#include "guest-driver/nvml/links.h"
 
 using namespace bandsaw::nvml;
 
@@ -47,6 +47,7 @@ void read_field(nvmlDevice_t device, nvmlFieldValue_t* value) {
   value->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
   value->value = {};
   value->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+  if (read_link_field(device, value)) return;
   if (sensor_of_field(value->fieldId, &which)) value->nvmlReturn = sensor(device, which, &value->value.uiVal);
 }
 

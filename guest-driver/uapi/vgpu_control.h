@@ -163,7 +163,8 @@ enum vgpu_query_what {
 	VGPU_QUERY_DEVICE = 1, /* struct vgpu_answer_device */
 	VGPU_QUERY_USAGE = 2, /* struct vgpu_answer_usage */
 	VGPU_QUERY_PROCESS = 3, /* struct vgpu_answer_process; ENOENT: fewer are running */
-	VGPU_QUERY_SENSORS = 4 /* struct vgpu_answer_sensors */
+	VGPU_QUERY_SENSORS = 4, /* struct vgpu_answer_sensors */
+	VGPU_QUERY_LINKS = 5 /* struct vgpu_answer_links */
 };
 
 struct vgpu_answer_device {
@@ -229,6 +230,22 @@ enum vgpu_sensor {
 struct vgpu_answer_sensors {
 	__le64 known;
 	__le32 values[VGPU_SENSORS_MAX];
+};
+
+#define VGPU_NVLINKS_MAX 18u
+#define VGPU_PEER_GPUS_MAX 15u
+
+/* How kernels reach the memory of other virtual GPUs of this host. A GPU that reaches no other one says no links. */
+struct vgpu_answer_links {
+	/* Of one GPU, or of the software devices of one host, the same number for all; 0: unknown, or a MIG instance. */
+	__le32 physical;
+	__le32 active; /* NVLinks that are up: a bit for each */
+	__le32 to_switch; /* those of them that end at a switch */
+	__le32 version; /* nvmlNvlinkVersion_t */
+	__le32 speed_mbps; /* of one link, megabytes a second; 0: unknown */
+	__le32 peers[VGPU_PEER_GPUS_MAX]; /* `physical` of other GPUs whose memory this one reaches; then 0 */
+	__u8 remotes[VGPU_NVLINKS_MAX]; /* of a link that ends at a GPU: its place in `peers`, from 1 on; else 0 */
+	__u8 reserved[2];
 };
 
 /* What the session puts into the event virtqueue's buffers. */

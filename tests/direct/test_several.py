@@ -3,10 +3,10 @@ import subprocess
 
 import pytest
 
-from lab import host, nvml_tools
+from lab import host
 from lab.cuda_programs import SOURCES, Program
 from lab.guest_run import direct_environment, ensure_direct, memory_for
-from lab.paths import BUILD, REPO
+from lab.paths import REPO
 
 NAMES = ["several-a", "several-b", "several-c"]
 ALL = ",".join(NAMES)
@@ -79,10 +79,8 @@ def test_a_fault_of_one_leaves_the_others():
     assert status == 0, output
 
 
-def test_nvml_lists_them_all(devices):
-    if not (BUILD / "guest-driver/nvml/libnvidia-ml.so.1").exists():
-        pytest.skip("built without nvml.h")
-    command = [str(nvml_tools.nvidia_smi()), "-L"]
+def test_nvml_lists_them_all(devices, nvidia_smi):
+    command = [str(nvidia_smi), "-L"]
     listed = subprocess.run(command, env=direct_environment(ALL), stdout=subprocess.PIPE, text=True, timeout=60,
                             check=True).stdout.splitlines()
     assert [line.split("UUID: ")[1].rstrip(")") for line in listed] == [uuid for uuid, _ in devices]

@@ -32,7 +32,7 @@ MAY_INCLUDE = {
     "hypervisor/vfio_user": ["hypervisor/virtio", "memory/base"],
     "hypervisor/virtio": ["guest-driver/uapi", "memory/base"],
     "hypervisor/xen": ["guest-driver/uapi", "hypervisor/virtio", "memory/base"],
-    "backend/control": ["memory/base", "vgpu-sched/engine.h"],
+    "backend/control": ["guest-driver/uapi/vgpu_control.h", "memory/base", "vgpu-sched/engine.h"],
     "backend/control/saved": ["memory/base"],
     "backend/sandbox": ["backend/control/packet.h", "memory/base"],
     "backend/device": ["guest-driver/uapi", "memory/base", "memory/swap/book.h", "vgpu-sched/engine.h",

@@ -59,6 +59,15 @@ def ways(transport: str) -> dict[str, str]:
     return {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"} if transport == SOCKETS else {}
 
 
+def told(folder: pathlib.Path | None, *words: object) -> dict[str, str]:
+    """Makes NCCL write into files of this folder how it plans, one for each process of a run."""
+    if not folder:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,P2P,SHM,NET,TUNING",
+            "NCCL_DEBUG_FILE": str(folder.resolve() / "-".join(str(word) for word in words)) + ".%p"}
+
+
 def threads(ranks: int, variables: dict[str, str], options) -> str:
     process = Started(AllReduce().compile(), "threads", ranks, options.rounds, *options.sizes, variables=variables)
     return finished([process], options)
@@ -93,7 +102,8 @@ def rows_of(output: str, **facts) -> list[dict]:
 
 
 def measure(side: str, ranks: int, mode: str, transport: str, daemon: Daemon | None, options) -> list[dict]:
-    common = {**ways(transport), "NCCL_LIBRARY": str(options.library)}
+    common = {**ways(transport), **told(options.debug, side, ranks, mode, transport),
+              "NCCL_LIBRARY": str(options.library)}
     names = [f"rank{i}" for i in range(ranks)]
     if side == NATIVE:
         whole, each = native_environment(), [(native_environment(), i) for i in range(ranks)]
@@ -162,6 +172,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=300, help="that one run may take")
     parser.add_argument("--library", default=os.environ.get("NCCL_LIBRARY", ""), help=f"libnccl.so.2; else {WHEEL}")
     parser.add_argument("--side", default="", help=f"{NATIVE}, {BANDSAW} or both; soft has no {NATIVE}")
+    parser.add_argument("--debug", type=pathlib.Path, help="a folder for what NCCL says of its plans (NCCL_DEBUG=INFO)")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows there, too")
     options = parser.parse_args(arguments)
     soft = options.device == "soft"

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/control/gpu_report.h"
 #include "backend/control/runner_link.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
@@ -87,10 +88,10 @@ int make_segment(const char* bytes_text) {
 // As `bandsaw-runner --sensors`, of a GPU of which the temperature is known.
 int say_sensors(const char* bus_id) {
   if (std::strcmp(bus_id, "00000000:0a:00.0") != 0) return 1;
-  vgpu_answer_sensors sensors{};
-  sensors.known = 1u << VGPU_SENSOR_TEMPERATURE_C;
-  sensors.values[VGPU_SENSOR_TEMPERATURE_C] = 45;
-  if (::write(STDOUT_FILENO, &sensors, sizeof sensors) < 0) return 1;
+  GpuReport report;
+  report.sensors.known = 1u << VGPU_SENSOR_TEMPERATURE_C;
+  report.sensors.values[VGPU_SENSOR_TEMPERATURE_C] = 45;
+  if (::write(STDOUT_FILENO, &report, sizeof report) < 0) return 1;
   ::pause();
   return 0;
 }

@@ -1,4 +1,5 @@
 #include "backend/session/status_query.h"
+#include "backend/session/gpu_links.h"
 #include "tests/unit/session/launchers.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +37,9 @@ class StatusQueryTest : public ::testing::Test {
   UsagePage* page = nullptr;  // as runners see it
   vgpu_device_info info{};
   bool ready = true;
-  StatusQuery query{base.get(), &owner, make_vgpu_identity("host", "test", 3),
-                    [this] { return ready ? &info : nullptr; }, nullptr};
+  StatusQuery query{
+      base.get(), &owner, "host", make_vgpu_identity("host", "test", 3), [this] { return ready ? &info : nullptr; },
+      nullptr};
   std::vector<ProcessSlot> seen;
 };
 
@@ -95,6 +97,65 @@ TEST_F(StatusQueryTest, UnknownQuestionsAndSensorsThatThereAreNot) {
   EXPECT_EQ(ask(99, &sensors), EINVAL);
   ASSERT_EQ(ask(VGPU_QUERY_SENSORS, &sensors), 0);
   EXPECT_EQ(sensors.known, 0u);
+}
+
+TEST_F(StatusQueryTest, SoftwareDevicesOfOneHostReachEachOtherByNoLink) {
+  vgpu_answer_links links;
+  ready = false;  // no runner need have been ready
+  ASSERT_EQ(ask(VGPU_QUERY_LINKS, &links), 0);
+  EXPECT_NE(links.physical, 0u);
+  EXPECT_EQ(links.active, 0u);
+  EXPECT_EQ(links.physical, links_of_software("host").physical);
+  EXPECT_NE(links.physical, links_of_software("other host").physical);
+}
+
+class GpuLinksTest : public ::testing::Test {
+ protected:
+  GpuLinksTest() {
+    links.active = 0b1111;
+    links.version = 6;
+    links.speed_mbps = 26562;
+  }
+  static constexpr uint64_t kOwn = pci_address(0, 0x1a, 0), kOther = pci_address(0, 0x3b, 0);
+  GpuLinks links;
+  vgpu_answer_links answer() const { return links_of_gpu("host", kOwn, links); }
+};
+
+TEST_F(GpuLinksTest, LinksToSwitchesAndToAGpuThatIsReached) {
+  links.to_switch = 0b0101;
+  links.peers[0] = pci_address(1, 1, 1);
+  links.peers[1] = links.remotes[1] = kOther;
+  links.remotes[3] = pci_address(0, 0x77, 0);  // not reached
+  const vgpu_answer_links said = answer();
+  EXPECT_EQ(said.physical, physical_number("host", kOwn));
+  EXPECT_EQ(said.active, 0b0111u);
+  EXPECT_EQ(said.to_switch, 0b0101u);
+  EXPECT_EQ(said.peers[1], physical_number("host", kOther));
+  EXPECT_EQ(said.remotes[1], 2u);
+  EXPECT_EQ(said.remotes[0], 0u);
+  EXPECT_EQ(said.version, 6u);
+  EXPECT_EQ(said.speed_mbps, 26562u);
+}
+
+TEST_F(GpuLinksTest, NoneWhereNoOtherGpuIsReached) {
+  links.to_switch = 0b1111;
+  EXPECT_EQ(answer().active, 0u);
+  EXPECT_EQ(answer().version, 0u);
+  EXPECT_NE(answer().physical, 0u);
+}
+
+TEST_F(GpuLinksTest, AMigInstanceReachesNothing) {
+  links.divided = 1;
+  links.to_switch = 0b1111;
+  links.peers[0] = kOther;
+  const vgpu_answer_links said = answer(), none{};
+  EXPECT_EQ(std::memcmp(&said, &none, sizeof none), 0);
+}
+
+TEST_F(GpuLinksTest, NumbersTellGpusApartAndSayNothingOfThem) {
+  EXPECT_NE(physical_number("host", kOwn), physical_number("host", kOther));
+  EXPECT_NE(physical_number("host", kOwn), physical_number("other host", kOwn));
+  EXPECT_NE(physical_number("", 0), 0u);
 }
 
 class UsageRatesTest : public StatusQueryTest {
@@ -162,9 +223,9 @@ TEST_F(UsageRatesTest, AFreeSlotHasNone) {
 class SensorReaderTest : public ::testing::Test {
  protected:
   // Asks until it is answered, for 5 s at most.
-  const vgpu_answer_sensors* read(const char* bus_id) {
+  const GpuReport* read(const char* bus_id) {
     const auto end = std::chrono::steady_clock::now() + seconds(5);
-    const vgpu_answer_sensors* values = nullptr;
+    const GpuReport* values = nullptr;
     while (!(values = reader.read(bus_id)) && std::chrono::steady_clock::now() < end) {
       event_base_loop(base.get(), EVLOOP_ONCE | EVLOOP_NONBLOCK);
     }
@@ -178,26 +239,26 @@ class SensorReaderTest : public ::testing::Test {
 
 TEST_F(SensorReaderTest, ReadsWhatItsProcessSays) {
   EXPECT_EQ(reader.read("00000000:0a:00.0"), nullptr) << "nothing has been read yet";
-  const vgpu_answer_sensors* const values = read("00000000:0a:00.0");
+  const GpuReport* const values = read("00000000:0a:00.0");
   ASSERT_NE(values, nullptr);
-  EXPECT_EQ(values->known, 1u << VGPU_SENSOR_TEMPERATURE_C);
-  EXPECT_EQ(values->values[VGPU_SENSOR_TEMPERATURE_C], 45u);
+  EXPECT_EQ(values->sensors.known, 1u << VGPU_SENSOR_TEMPERATURE_C);
+  EXPECT_EQ(values->sensors.values[VGPU_SENSOR_TEMPERATURE_C], 45u);
 }
 
 TEST_F(SensorReaderTest, AnotherGpuIsReadAnew) {
   ASSERT_NE(read("00000000:0a:00.0"), nullptr);
   EXPECT_EQ(reader.read("00000000:0b:00.0"), nullptr) << "nothing of the first one's is said of the second";
   EXPECT_NE(read("00000000:0b:00.0"), nullptr);
-  const vgpu_answer_sensors* const values = read("no such GPU");
+  const GpuReport* const values = read("no such GPU");
   ASSERT_NE(values, nullptr);
-  EXPECT_EQ(values->known, 0u);
+  EXPECT_EQ(values->sensors.known, 0u);
   EXPECT_NE(read("00000000:0a:00.0"), nullptr) << "the pause is that of the GPU without sensors";
 }
 
 TEST_F(SensorReaderTest, AGpuWithoutSensorsHasNone) {
-  const vgpu_answer_sensors* const values = read("no such GPU");
+  const GpuReport* const values = read("no such GPU");
   ASSERT_NE(values, nullptr);
-  EXPECT_EQ(values->known, 0u);
+  EXPECT_EQ(values->sensors.known, 0u);
 }
 
 }  // namespace
