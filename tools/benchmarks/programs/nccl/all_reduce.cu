@@ -77,7 +77,7 @@ struct Measured {
   size_t wrong = 0;
 };
 
-// One rank's part: one that is checked, two that warm up, and those that are timed.
+// One rank's part: some that warm up, of which one is checked, and those that are timed.
 Measured run_rank(Comm comm, int device, int rank, int ranks, size_t bytes, int rounds) {
   const size_t count = bytes / sizeof(float);
   CUDA(cudaSetDevice(device));
@@ -101,6 +101,9 @@ Measured run_rank(Comm comm, int device, int rank, int ranks, size_t bytes, int 
     for (int other = 0; other < ranks; ++other) sum += value_of(other, i);
     measured.wrong += data[i] != sum;
   }
+  // Ranks check at different speeds: one more brings them together, or the first that is timed would wait for that.
+  NCCL(nccl.all_reduce(from, to, count, kFloat, kSum, comm, stream));
+  CUDA(cudaStreamSynchronize(stream));
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < rounds; ++round) {
     NCCL(nccl.all_reduce(from, to, count, kFloat, kSum, comm, stream));
