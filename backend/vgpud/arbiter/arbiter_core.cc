@@ -318,9 +318,9 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
 std::vector<VgpuUse> ArbiterCore::use() const {
   std::vector<VgpuUse> all;
   for (const VgpuState& vgpu : table_.all()) {
-    VgpuUse& use = all.emplace_back(VgpuUse{vgpu.name, vgpu.shares, vgpu.account.use, bypasses_.latency_means(vgpu),
-                                            static_cast<uint64_t>(slices_.latency_cost(vgpu)), 0,
-                                            slices_.keeps_engine(vgpu)});
+    VgpuUse& use =
+        all.emplace_back(VgpuUse{vgpu.name, vgpu.shares, vgpu.account.use, bypasses_.latency_means(vgpu),
+                                 static_cast<uint64_t>(slices_.latency_cost(vgpu)), 0, slices_.keeps_engine(vgpu)});
     for (const auto& [slot, runner] : vgpu.sliced.runners) use.channel_groups += runner.groups;
     for (const auto& [slot, gates] : vgpu.slots) {
       for (unsigned engine = 0; engine < kEngines; ++engine) {
