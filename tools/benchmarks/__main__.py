@@ -20,6 +20,7 @@ BENCHMARKS = {
     "segments": "a dataflow of two virtual GPUs through a shared segment",
     "crypto": "AES-XTS by the guest's kernel on a virtual GPU, against the processor",
     "suspend": "how long a virtual GPU takes to leave its device, and to come back",
+    "swap": "programs with more memory than their virtual GPU holds of its device",
     "guard": "what guarding kernels costs, and a wild access beside a neighbour",
     "hostile": "how much a program is held up by what another tenant tries",
     "sandbox": "what the sandbox of sessions and runners costs",

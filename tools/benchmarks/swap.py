@@ -1,0 +1,132 @@
+"""tools/bench swap: programs with more memory than their virtual GPU holds of its device.
+
+rounds: one program goes round twice what is resident, against the time that the moved bytes take if both directions are
+copied at once, against managed memory of the bare driver with as much of the GPU, and against memory that all fits.
+turns: two programs of 0.75 of a pool each work in turns; each of them alone has all its memory on the device. Results
+are checked."""
+import argparse
+import contextlib
+import json
+import pathlib
+import statistics
+import sys
+
+from benchmarks import charts, swap_cases
+from benchmarks.results import columns, exit_status, reaches
+from benchmarks.swap_cases import BANDSAW, Settings
+from lab import host, setup
+from lab.daemon import only_one
+from lab.shell import Failure
+
+ROUNDS, TURNS = CASES = ("rounds", "turns")
+POOL_MIB = {"soft": 64, "gpu": 8192}
+BLOCK_MIB = {"soft": 4, "gpu": 128}
+# Of the transfer bound; and what tenants may lose in turns of a second, in %.
+WANTED_TIMES, WANTED_LOST = "<= 1.2", "<= 15"
+
+
+def rounds_table(row: dict) -> str:
+    lines: list[tuple] = [("one program, round and round", "seconds", "of the bound", "GiB in", "GiB out", "wrong")]
+    for way, one in row["ways"].items():
+        moved = [f"{one[key] / 2**30:.2f}" if key in one else "" for key in ("bytes_in", "bytes_out")]
+        lines.append((way, f"{one['seconds']:.3f}", f"{one['seconds'] / row['bound_s']:.2f}", *moved, one["wrong"]))
+    lines.append(("transfer bound", f"{row['bound_s']:.3f}", "1.00", "", "", ""))
+    rates = " and ".join(f"{row['copies'][key] / 1e9:.2f}" for key in ("in_bytes_per_s", "out_bytes_per_s"))
+    return "\n".join([*columns(lines), f"(both directions at once: {rates} GB/s in and out; working set "
+                      f"{row['working_set'] >> 20} MiB, resident {row['resident'] >> 20} MiB)"])
+
+
+def turns_table(row: dict) -> str:
+    lines: list[tuple] = [("two programs in turns", "blocks a second", "alone", "lost %", "GiB in", "GiB out", "wrong")]
+    for name, one in row["tenants"].items():
+        lines.append((name, f"{one['per_s']:.1f}", f"{one['alone_per_s']:.1f}", f"{one['lost']:.1f}",
+                      f"{one['bytes_in'] / 2**30:.2f}", f"{one['bytes_out'] / 2**30:.2f}", one["wrong"]))
+    return "\n".join([*columns(lines), f"(each {row['working_set'] >> 20} MiB of a pool of {row['pool'] >> 20} MiB, "
+                      f"{row['turns']} turns of {row['turn_s']:g} s each)"])
+
+
+def table(results: list[dict]) -> str:
+    made = {ROUNDS: rounds_table, TURNS: turns_table}
+    return "\n\n".join(made[row["case"]](row) for row in results)
+
+
+def drawn(results: list[dict], device: str) -> dict[str, charts.Chart]:
+    made: dict[str, charts.Chart] = {}
+    for row in results:
+        if row["case"] == ROUNDS:
+            times = {way: one["seconds"] / row["bound_s"] for way, one in row["ways"].items()}
+            made["swap-rounds"] = charts.Bars(
+                f"Going round twice what is resident ({device})", charts.Axis("times the transfer bound", low=0),
+                list(times), {"time": list(times.values())}, (1, "the bound"))
+        else:
+            tenants = row["tenants"]
+            made["swap-turns"] = charts.Bars(
+                f"Two programs of 0.75 of a pool in turns ({device})", charts.Axis("blocks a second", low=0),
+                list(tenants), {"alone, all resident": [one["alone_per_s"] for one in tenants.values()],
+                                "in turns": [one["per_s"] for one in tenants.values()]})
+    return made
+
+
+def missed(results: list[dict], device: str) -> list[str]:
+    short = []
+    for row in results:
+        ran = row["ways"] if row["case"] == ROUNDS else row["tenants"]
+        short += [f"{name}: {one['wrong']} words are wrong" for name, one in ran.items() if one["wrong"]]
+        if row["case"] == ROUNDS and row["ways"][BANDSAW]["bytes_in"] == 0:
+            short.append("nothing was moved")
+        if device == "soft":
+            continue
+        if row["case"] == ROUNDS:
+            times = row["ways"][BANDSAW]["seconds"] / row["bound_s"]
+            if not reaches(times, WANTED_TIMES):
+                short.append(f"going round takes {times:.2f} of the transfer bound, wanted {WANTED_TIMES}")
+        else:
+            lost = statistics.mean(one["lost"] for one in row["tenants"].values())
+            if not reaches(lost, WANTED_LOST):
+                short.append(f"in turns they lose {lost:.1f} %, wanted {WANTED_LOST}")
+    return short
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tools/bench swap", description=__doc__)
+    parser.add_argument("--device", choices=list(POOL_MIB), default="soft")
+    parser.add_argument("--only", choices=CASES, help="one case")
+    parser.add_argument("--pool", type=int, metavar="MIB", help="what is resident, of all tenants together (default: "
+                        + "; ".join(f"{mib} on {name}" for name, mib in POOL_MIB.items()) + ")")
+    parser.add_argument("--block", type=int, metavar="MIB", help="what a kernel goes over")
+    parser.add_argument("--times", type=int, default=1, help="how often it does")
+    parser.add_argument("--rounds", type=int, default=6, help="over the working set, measured after one that is not")
+    parser.add_argument("--turns", type=int, default=4, help="of each tenant")
+    parser.add_argument("--turn", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
+    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
+                        help="draw the charts of swap.json that an earlier run has written; measure nothing")
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.stored:
+        return charts.redraw(options.stored, options.out)
+    settings = Settings(options.device, options.pool or POOL_MIB[options.device],
+                        options.block or BLOCK_MIB[options.device], options.times)
+    if settings.pool_mib < 8 * settings.block_mib:
+        raise Failure("the pool must have room for eight blocks")
+    with contextlib.redirect_stdout(sys.stderr), only_one():
+        host.use_device(settings.device)
+        setup.prepare_for(settings.device)
+        results = []
+        if options.only != TURNS:
+            results.append({"case": ROUNDS, **swap_cases.rounds(settings, options.rounds)})
+        if options.only != ROUNDS:
+            results.append({"case": TURNS, **swap_cases.turns(settings, options.turns, options.turn)})
+    stored = {"device": settings.device, "results": results,
+              "charts": charts.to_json(drawn(results, settings.device))}
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "swap.json").write_text(json.dumps(stored, indent=1) + "\n")
+        (options.out / "swap.txt").write_text(table(results) + "\n")
+        charts.draw(drawn(results, settings.device), options.out, options.out / "swap.json", "swap")
+    print(json.dumps({"device": settings.device, "results": results}, indent=1) if options.json else table(results))
+    return exit_status(missed(results, settings.device))

@@ -1,0 +1,191 @@
+"""tools/bench swap: its programs and their virtual GPUs; what each case measures."""
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+
+from benchmarks.basic import Figure
+from lab import host
+from lab.daemon import Daemon
+from lab.guest_run import CONTEXT_MIB, native_environment
+from lab.shell import Failure, step
+from lab.started import Started
+
+BANDSAW, FITS = "Bandsaw, half of it resident", "Bandsaw, all resident"
+NATIVE, MANAGED = "bare driver, all resident", "bare driver, managed, half of it fits"
+ANSWER_S = 300
+COPIES = 8  # of a block, each way, for the rates of both directions
+BESIDE_MIB = {"soft": 0, "gpu": CONTEXT_MIB}  # of a share: what a program has before it asks for memory
+SLACK_MIB = 256  # host memory for moving, beside what lies there: of each virtual GPU
+
+
+@dataclasses.dataclass
+class Settings:
+    kind: str  # soft or gpu
+    pool_mib: int
+    block_mib: int
+    times: int
+
+    @property
+    def device(self) -> str:
+        return "cuda:0" if self.kind == "gpu" else "soft"
+
+    def blocks(self, mib: int) -> int:
+        return mib // self.block_mib
+
+
+class Rounder:
+    """A program that goes round its blocks when it is told to."""
+
+    def __init__(self, settings: Settings, mib: int, variables: dict[str, str], managed_of_mib: int = 0):
+        words = ["managed" if managed_of_mib else "device", settings.blocks(mib), settings.block_mib, settings.times]
+        self._program = Started(Figure("swapped").compile(), *words, managed_of_mib, variables=variables)
+        self._program.first_line("ready")
+
+    def ask(self, *words) -> dict:
+        self._program.say(*words)
+        line = self._program.line(ANSWER_S)
+        if not line.startswith("{"):
+            self._program.kill()
+            raise Failure(f"the program did not answer {words}: {line}{self._program.finish()[1][-2000:]}")
+        return json.loads(line)
+
+    def end(self) -> int:
+        """How many words are wrong."""
+        wrong = self.ask("end")["wrong"]
+        status, output = self._program.finish()
+        if status != 0:
+            raise Failure(f"the program ended with {status}: {output[-2000:]}")
+        return wrong
+
+    def kill(self) -> None:
+        self._program.kill()
+        self._program.wait()
+
+
+@contextlib.contextmanager
+def rounder(*arguments) -> Iterator[Rounder]:
+    one = Rounder(*arguments)
+    try:
+        yield one
+    finally:
+        one.kill()
+
+
+@contextlib.contextmanager
+def daemon_for(settings: Settings, swap_mib: int) -> Iterator[Daemon]:
+    tables = {"swap": {"memory": f"{swap_mib}M"}}
+    devices: list[str | dict] = []
+    if settings.kind == "soft":
+        devices = [{"name": "soft:0", "memory": f"{max(1024, 4 * settings.pool_mib)}M"}]
+    daemon = Daemon(settings.device, "band+", name="swap-bench", tables=tables, devices=devices)
+    try:
+        yield daemon
+    finally:
+        daemon.end()
+
+
+@contextlib.contextmanager
+def virtual_gpu(daemon: Daemon, settings: Settings, name: str, mib: int, resident_mib: int = 0,
+                programs: int = 1) -> Iterator[dict[str, str]]:
+    """Memory for `mib` MiB of programs; what a program needs to run there."""
+    beside = programs * BESIDE_MIB[settings.kind] + settings.block_mib
+    words = ["--resident", f"{resident_mib + beside}M"] if resident_mib else []
+    host.vgpuctl("create", name, "--memory", f"{mib + beside}M", *words, variables=daemon.variables)
+    try:
+        yield daemon.program_environment(name)
+    finally:
+        daemon.destroy(name)
+
+
+def moved(daemon: Daemon, name: str) -> tuple[int, int]:
+    """Bytes to the device, and off it, so far."""
+    usage = daemon.control.need("GET", f"/v1/vgpus/{name}")["live"]["usage"]
+    return usage["swapped_in"], usage["swapped_out"]
+
+
+def _go_round(program: Rounder, rounds: int) -> dict:
+    program.ask("rounds", 1)
+    return {"seconds": program.ask("rounds", rounds)["seconds"] / rounds}
+
+
+def _swapped_rounds(daemon: Daemon, settings: Settings, mib: int, rounds: int) -> dict:
+    with virtual_gpu(daemon, settings, "half", mib, settings.pool_mib) as variables:
+        with rounder(settings, mib, variables) as program:
+            program.ask("rounds", 1)
+            before = moved(daemon, "half")
+            seconds = program.ask("rounds", rounds)["seconds"] / rounds
+            after = moved(daemon, "half")
+            return {"seconds": seconds, "bytes_in": (after[0] - before[0]) / rounds,
+                    "bytes_out": (after[1] - before[1]) / rounds, "wrong": program.end()}
+
+
+def _fitting_rounds(variables: dict[str, str], settings: Settings, mib: int, rounds: int,
+                    managed_of_mib: int = 0) -> dict:
+    with rounder(settings, mib, variables, managed_of_mib) as program:
+        return {**_go_round(program, rounds), "wrong": program.end()}
+
+
+def rounds(settings: Settings, count: int) -> dict:
+    """One program, with twice what is resident; the times are of one round."""
+    mib = 2 * settings.pool_mib
+    ways: dict[str, dict] = {}
+    with daemon_for(settings, mib + SLACK_MIB) as daemon:
+        with step(f"{mib} MiB, {settings.pool_mib} MiB resident, {count} rounds"):
+            ways[BANDSAW] = _swapped_rounds(daemon, settings, mib, count)
+        with step(f"{mib} MiB, all resident"), virtual_gpu(daemon, settings, "all", mib + 2 * settings.block_mib) as its:
+            ways[FITS] = _fitting_rounds(its, settings, mib, count)
+            own = native_environment() if settings.kind == "gpu" else its
+            with rounder(settings, settings.block_mib, own) as copier:
+                copies = copier.ask("copies", COPIES)
+    if settings.kind == "gpu":
+        with step("the bare driver, all resident"):
+            ways[NATIVE] = _fitting_rounds(native_environment(), settings, mib, count)
+        with step("the bare driver, managed memory"):
+            ways[MANAGED] = _fitting_rounds(native_environment(), settings, mib, count, settings.pool_mib)
+    one = ways[BANDSAW]
+    bound = max(one["bytes_in"] / copies["in_bytes_per_s"], one["bytes_out"] / copies["out_bytes_per_s"])
+    if bound == 0:
+        raise Failure("nothing was moved")
+    return {"working_set": mib << 20, "resident": settings.pool_mib << 20, "bound_s": bound, "copies": copies,
+            "ways": ways}
+
+
+def _rate(turns: list[dict]) -> float:
+    return sum(one["steps"] for one in turns) / sum(one["seconds"] for one in turns)
+
+
+def _alone(daemon: Daemon, settings: Settings, mib: int, count: int, milliseconds: int) -> float:
+    with virtual_gpu(daemon, settings, "alone", mib) as variables, rounder(settings, mib, variables) as program:
+        program.ask("rounds", 1)
+        rate = _rate([program.ask("turn", milliseconds) for _ in range(count)])
+        if wrong := program.end():
+            raise Failure(f"alone, {wrong} words are wrong")
+        return rate
+
+
+def turns(settings: Settings, count: int, seconds: float) -> dict:
+    """Two programs, each on a virtual GPU of 0.75 of the pool's memory and half of the pool for certain."""
+    mib, names = settings.pool_mib * 3 // 4 // settings.block_mib * settings.block_mib, ("first", "second")
+    milliseconds = round(1000 * seconds)
+    found: dict[str, list[dict]] = {name: [] for name in names}
+    with daemon_for(settings, 2 * (mib + SLACK_MIB)) as daemon, contextlib.ExitStack() as stack:
+        with step(f"{mib} MiB alone, {count} turns"):
+            alone = _alone(daemon, settings, mib, count, milliseconds)
+        with step(f"two programs of {mib} MiB in a pool of {settings.pool_mib} MiB begin"):
+            programs = {name: stack.enter_context(rounder(
+                settings, mib, stack.enter_context(virtual_gpu(daemon, settings, name, mib, settings.pool_mib // 2))))
+                        for name in names}
+        before = {name: moved(daemon, name) for name in names}
+        with step(f"{count} turns of each", count) as progress:
+            for _ in range(count):
+                for name, program in programs.items():
+                    found[name].append(program.ask("turn", milliseconds))
+                progress.advance()
+        after = {name: moved(daemon, name) for name in names}
+        wrong = {name: program.end() for name, program in programs.items()}
+    tenants = {name: {"per_s": _rate(found[name]), "alone_per_s": alone,
+                      "lost": 100 * (1 - _rate(found[name]) / alone), "bytes_in": after[name][0] - before[name][0],
+                      "bytes_out": after[name][1] - before[name][1], "wrong": wrong[name]} for name in names}
+    return {"pool": settings.pool_mib << 20, "working_set": mib << 20, "turns": count, "turn_s": seconds,
+            "tenants": tenants}
