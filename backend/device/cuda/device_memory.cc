@@ -34,6 +34,12 @@ CUresult CudaDevice::chunk_move(uint64_t address, bool to_device) {
   return check(heap_->move_chunk(address, to_device));
 }
 
+CUresult CudaDevice::chunks_move(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
+                                 const Moved& moved) {
+  if (const CUresult result = enter()) return result;
+  return check(heap_->move_chunks(out, in, room, moved));
+}
+
 // Pools keep what they do not need now.
 CUresult CudaDevice::memory_leave() {
   keep_alive_->end();

@@ -62,6 +62,7 @@ Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, u
 Heap::~Heap() {
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
+  drop_spares();
   if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::held(granularity_)));
   spare_ = nullptr;
   driver_->cuMemAddressFree(base_, bytes_);

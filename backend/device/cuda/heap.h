@@ -15,8 +15,10 @@
 
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/spare.h"
+#include "backend/device/device.h"
 #include "memory/base/range_allocator.h"
 #include "memory/swap/book.h"
+#include "memory/swap/exchange.h"
 
 namespace bandsaw::cuda {
 
@@ -51,6 +53,8 @@ class Heap {
   bool has_chunks(uint64_t address) const;
   // As Device::chunk_move. A context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
   CUresult move_chunk(uint64_t address, bool to_device);
+  CUresult move_chunks(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
+                       const Device::Moved& moved);
   // As Device::memory_leave and memory_return, with this context for the copies. Nobody may call anything else in
   // between.
   CUresult leave(CUcontext context);
@@ -97,7 +101,18 @@ class Heap {
   CUresult map_chunk(Mapping* chunk);
   CUresult allocate_chunks(const CudaContextRef& context, uint64_t bytes, swap::Book* book, uint64_t* address);
   CUresult unmap_chunks(uint64_t address, const Allocation& allocation);
-  CUresult rehome(Mapping* chunk, bool to_device);
+  // heap_moves.cc, all with mutex_
+  struct ChunkMove;
+  struct Streams;
+  Mapping* find_chunk(uint64_t address, bool on_device);
+  std::vector<swap::Exchange::Move> moves_of(const std::vector<uint64_t>& chunks, bool to_device);
+  CUresult begin_move(const swap::Exchange::Move& what, ChunkMove* move);
+  CUresult end_move(ChunkMove* move);
+  CUresult rehome(Mapping* chunk, const Mapping& made);
+  CUresult exchange_chunks(swap::Exchange* exchange, const Device::Moved& moved);
+  CUresult map_made(Mapping* made);
+  void discard(const Mapping& memory);
+  void drop_spares();
   // heap_away.cc
   struct AwayPages {
     void* pages = nullptr;
@@ -118,6 +133,7 @@ class Heap {
   mutable std::mutex mutex_;
   std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
   std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
+  std::vector<Mapping> spares_;                 // guarded by mutex_: host memory that is mapped nowhere, for moves
   std::vector<Mapping*> away_;                  // guarded by mutex_: what has left, in the order of its bytes there
   AwayPages away_pages_;                        // guarded by mutex_
 };

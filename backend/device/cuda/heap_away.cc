@@ -169,6 +169,7 @@ CUresult Heap::copy_away(CUcontext context, bool to_device) {
 CUresult Heap::leave(CUcontext context) {
   std::lock_guard lock(mutex_);
   if (!away_.empty()) return CUDA_SUCCESS;
+  drop_spares();
   away_ = all_on_device();
   for (const Mapping* const mapping : away_) away_pages_.bytes += mapping->bytes;
   if (away_.empty()) return CUDA_SUCCESS;

@@ -1,28 +1,8 @@
 // Allocations of chunks that lie on the device or in host memory, at the same address: what may be allocated beyond
 // what is resident.
 #include "backend/device/cuda/heap.h"
-#include "memory/base/log.h"
 
 namespace bandsaw::cuda {
-namespace {
-
-// Copies on a stream of its own, whatever the thread's program captures meanwhile.
-CUresult copy_now(const Driver& driver, uint64_t to, uint64_t from, uint64_t bytes) {
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
-  CUstream stream = nullptr;
-  CUresult result = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
-  if (result == CUDA_SUCCESS) {
-    result = driver.cuMemcpyDtoDAsync(to, from, bytes, stream);
-    const CUresult ended = driver.cuStreamSynchronize(stream);
-    if (result == CUDA_SUCCESS) result = ended;
-    driver.cuStreamDestroy(stream);
-  }
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
-  return result;
-}
-
-}  // namespace
 
 // Host memory that belongs to nobody's address space: the driver keeps it, and the device reaches it over the bus. It
 // is not exported.
@@ -107,6 +87,10 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
     if (gone == CUDA_SUCCESS) book->charge(-static_cast<int64_t>(chunk.bytes), chunk.on_device);
     if (result == CUDA_SUCCESS) result = gone;
   }
+  {
+    std::lock_guard lock(mutex_);
+    drop_spares();
+  }
   if (result == CUDA_SUCCESS) ranges_.give_back(address, allocation.bytes);
   return result;
 }
@@ -115,50 +99,6 @@ bool Heap::has_chunks(uint64_t address) const {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);
   return found != allocations_.end() && !found->second.chunks.empty();
-}
-
-// With mutex_, so that it is not freed meanwhile.
-CUresult Heap::move_chunk(uint64_t address, bool to_device) {
-  std::lock_guard lock(mutex_);
-  const auto after = allocations_.upper_bound(address);
-  if (after == allocations_.begin()) return CUDA_ERROR_INVALID_VALUE;
-  for (Mapping& chunk : std::prev(after)->second.chunks) {
-    if (chunk.address != address || chunk.on_device == to_device) continue;
-    swap::Book* const book = host_->swap_book();
-    if (!book->charge_move(chunk.bytes, to_device)) return CUDA_ERROR_OUT_OF_MEMORY;
-    const CUresult result = rehome(&chunk, to_device);
-    if (result != CUDA_SUCCESS) book->charge_move(chunk.bytes, !to_device);
-    return result;
-  }
-  return CUDA_ERROR_INVALID_VALUE;
-}
-
-// Other memory, with the same bytes, at the same address. Where that fails the old memory stays there.
-CUresult Heap::rehome(Mapping* chunk, bool to_device) {
-  const auto scratch = ranges_.take(chunk->bytes, granularity_);
-  if (!scratch) return CUDA_ERROR_OUT_OF_MEMORY;
-  Mapping made{.address = *scratch, .bytes = chunk->bytes, .on_device = to_device};
-  CUresult result = map_chunk(&made);
-  if (result != CUDA_SUCCESS) {
-    ranges_.give_back(*scratch, chunk->bytes);
-    return result;
-  }
-  result = copy_now(*driver_, made.address, chunk->address, chunk->bytes);
-  if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(*scratch, chunk->bytes);
-  if (result == CUDA_SUCCESS) result = unmap_at(chunk->address, chunk->bytes);
-  if (result == CUDA_SUCCESS) {
-    result = map_at(chunk->address, chunk->bytes, made.handle);
-    const CUresult back = result != CUDA_SUCCESS ? map_at(chunk->address, chunk->bytes, chunk->handle) : CUDA_SUCCESS;
-    if (back != CUDA_SUCCESS) {
-      log::error("memory at {:#x} is lost: {}", chunk->address, driver_->describe(back));
-      result = CUDA_ERROR_ILLEGAL_ADDRESS;  // what whoever uses it would get
-    }
-  }
-  driver_->cuMemRelease(result == CUDA_SUCCESS ? chunk->handle : made.handle);
-  if (result != CUDA_SUCCESS) return result;
-  chunk->handle = made.handle;
-  chunk->on_device = to_device;
-  return result;
 }
 
 }  // namespace bandsaw::cuda

@@ -54,6 +54,7 @@ bool Memory::take_away(const Allocation& allocation) {
 CUresult Memory::leave() {
   std::lock_guard lock(mutex_);
   if (!away_.empty()) return CUDA_SUCCESS;
+  drop_spare_pages();
   for (const auto& [address, allocation] : table_) {
     if (allocation.mapped == 0 || take_away(allocation)) continue;
     log::error("{} bytes of device memory cannot leave it: {}", allocation.mapped, std::strerror(errno));

@@ -74,6 +74,7 @@ Memory::~Memory() {
   for (auto& [address, allocation] : table_) {
     if (allocation.mapped) unmap_locked(allocation);
   }
+  drop_spare_pages();
   for (const auto& [address, bytes] : managed_) host_->charge_memory(-static_cast<int64_t>(bytes));
 }
 
@@ -140,6 +141,7 @@ void Memory::uncharge_locked(Allocation& allocation, uint64_t bytes) {
   swap::Book* const book = host_->swap_book();
   for (const swap::Piece& chunk : allocation.chunks) book->remove(allocation.address + chunk.offset);
   swap::give_back(*book, std::exchange(allocation.chunks, {}));
+  drop_spare_pages();
 }
 
 bool Memory::is_elsewhere(uint64_t address, uint64_t bytes) const {
@@ -356,34 +358,6 @@ CUresult Memory::share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* 
   *file = allocation.file;
   *bytes = allocation.mapped;
   return CUDA_SUCCESS;
-}
-
-CUresult Memory::move_chunk(uint64_t address, bool to_device) {
-  std::lock_guard lock(mutex_);
-  auto after = table_.upper_bound(address);
-  if (after == table_.begin()) return CUDA_ERROR_INVALID_VALUE;
-  Allocation& allocation = std::prev(after)->second;
-  const auto chunk = std::find_if(allocation.chunks.begin(), allocation.chunks.end(),
-                                  [&](const swap::Piece& one) { return allocation.address + one.offset == address; });
-  if (chunk == allocation.chunks.end() || allocation.file || chunk->on_device == to_device) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  swap::Book* const book = host_->swap_book();
-  if (!book->charge_move(chunk->bytes, to_device)) return CUDA_ERROR_OUT_OF_MEMORY;
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* const at = reinterpret_cast<void*>(address);
-  void* const made = ::mmap(nullptr, chunk->bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
-  if (made != MAP_FAILED) {
-    std::memcpy(made, at, chunk->bytes);
-    if (::mremap(made, chunk->bytes, chunk->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) {
-      chunk->on_device = to_device;
-      return CUDA_SUCCESS;
-    }
-    ::munmap(made, chunk->bytes);
-  }
-  log::error("moving {} bytes of device memory: {}", chunk->bytes, std::strerror(errno));
-  book->charge_move(chunk->bytes, !to_device);
-  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 uint64_t Memory::reserve_addresses(uint64_t bytes, uint64_t alignment) {

@@ -161,6 +161,16 @@ class Memory {
   static bool put_back(const Away& away);
   CUresult bring_back();
   std::vector<Away> away_;
+  // memory_chunks.cc
+  struct Pages {
+    void* at = nullptr;
+    uint64_t bytes = 0;
+  };
+  Pages take_spare_pages(uint64_t bytes);
+  void keep_spare_pages(const Pages& pages);
+  void drop_spare_pages();
+  bool rehome(uint64_t address, uint64_t bytes);
+  std::vector<Pages> spare_pages_;
   uint64_t used_ = 0;
   uint64_t graph_bytes_ = 0, graph_high_[2] = {0, 0};
 };

@@ -10,7 +10,9 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr uint64_t kMapUnit = 2u << 20;  // of devices
-constexpr uint64_t kHeadroomMost = 32u << 20, kChunksWanted = 16;
+constexpr uint64_t kChunksWanted = 16;
+// Chunks that may come before anything has gone.
+constexpr uint64_t kHeadroomChunks = swap::Exchange::kUnderWayMost;
 // Work that has not ended by then may wait for what the program does next.
 constexpr std::chrono::seconds kPatience{1};
 // After that nothing moves for so many times as long.
@@ -48,8 +50,10 @@ uint64_t Swapper::chunk_bytes() const {
   return std::clamp(fair, kMapUnit, swap::kLargestChunk);
 }
 
-// Kept for what has to lie on the device.
-uint64_t Swapper::headroom() const { return std::min(page_.resident() / kChunksWanted, kHeadroomMost); }
+// Kept for what has to lie on the device, and as temporal swap space while chunks change places.
+uint64_t Swapper::headroom() const {
+  return std::min(page_.resident() / kChunksWanted, swap::kLargestChunk) * kHeadroomChunks;
+}
 
 bool Swapper::charge(int64_t bytes, bool on_device) {
   if (!on_device) return page_.charge_swapped(bytes);
@@ -149,21 +153,12 @@ void Swapper::move() {
   std::unique_lock lock(mutex_);
   const Plan now = plan();
   lock.unlock();
-  if (move_all(now.out, false)) move_all(now.in, true);
-}
-
-bool Swapper::move_all(const std::vector<uint64_t>& chunks, bool to_device) {
-  for (const uint64_t chunk : chunks) {
-    const CUresult result = device_->chunk_move(chunk, to_device);
-    if (result == CUDA_ERROR_INVALID_VALUE) continue;  // it has been freed
-    if (result != CUDA_SUCCESS) {
-      log::debug("memory at {:#x} cannot move: error {}", chunk, static_cast<int>(result));
-      return false;
-    }
-    std::lock_guard lock(mutex_);
-    chunks_.moved(chunk, to_device, ns(clock_.now()));
-  }
-  return true;
+  const CUresult result =
+      device_->chunks_move(now.out, now.in, page_.room_on_device(), [this](uint64_t chunk, bool to_device) {
+        std::lock_guard guard(mutex_);
+        chunks_.moved(chunk, to_device, ns(clock_.now()));
+      });
+  if (result != CUDA_SUCCESS) log::debug("some memory cannot move: error {}", static_cast<int>(result));
 }
 
 }  // namespace bandsaw::runner

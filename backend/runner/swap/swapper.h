@@ -17,6 +17,7 @@
 #include "guest-driver/uapi/wire_server.h"
 #include "memory/swap/book.h"
 #include "memory/swap/chunks.h"
+#include "memory/swap/exchange.h"
 
 namespace bandsaw::runner {
 
@@ -57,7 +58,6 @@ class Swapper final : public swap::Book {
   Plan plan();  // with mutex_
   void settle();
   void move();
-  bool move_all(const std::vector<uint64_t>& chunks, bool to_device);
   bool end();
 
   UsagePageView& page_;

@@ -5,6 +5,7 @@
 #include <array>
 #include <future>
 #include <set>
+#include <utility>
 
 #include "backend/device/device.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -97,11 +98,49 @@ TEST_F(CudaChunks, AMovedChunkKeepsItsAddressAndItsBytes) {
   EXPECT_TRUE(memory_at(swapped).on_device);
   EXPECT_EQ(memory_at(address).content, 7);
   EXPECT_EQ(memory_at(swapped).content, 9);
-  EXPECT_EQ(fake_gpu().memory.size(), handles);
+  EXPECT_EQ(fake_gpu().memory.size(), handles + 1) << "host memory that is kept for the next move";
   EXPECT_EQ(fake_gpu().mapped.size(), mappings);
   EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_ERROR_INVALID_VALUE);
   free(address);
   EXPECT_EQ(device_->chunk_move(address, true), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CudaChunks, ChunksChangePlacesWithoutNewHostMemory) {
+  const uint64_t address = allocate(16 * kMiB);
+  const std::vector<uint64_t> first{address, address + 4 * kMiB}, last{address + 8 * kMiB, address + 12 * kMiB};
+  for (int i = 0; i < 4; ++i) memory_at(address + i * 4 * kMiB).content = 10 + i;
+  int moves = 0;
+  const auto moved = [&](uint64_t chunk, bool to_device) {
+    ++moves;
+    EXPECT_EQ(memory_at(chunk).on_device, to_device);
+  };
+  EXPECT_EQ(device_->chunks_move(first, last, 0, moved), CUDA_SUCCESS);
+  const auto made = fake_gpu().host_memory_made;
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(device_->chunks_move(turn % 2 ? first : last, turn % 2 ? last : first, 0, moved), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(moves, 16);
+  EXPECT_EQ(fake_gpu().host_memory_made, made);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_at(address + i * 4 * kMiB).content, 10 + i);
+  EXPECT_EQ(host_.book.room[true], 0);
+  free(address);
+}
+
+TEST_F(CudaChunks, AFullHostKeepsChunksOnTheDeviceAndNothingIsLost) {
+  const uint64_t address = allocate(16 * kMiB), on_device = address, swapped = address + 8 * kMiB;
+  for (int i = 0; i < 4; ++i) memory_at(address + i * 4 * kMiB).content = 20 + i;
+  const int64_t host = std::exchange(host_.book.room[false], 0);
+  const auto charged = host_.book.room;
+  int moves = 0;
+  EXPECT_EQ(device_->chunks_move({on_device}, {swapped}, 0, [&](uint64_t, bool) { ++moves; }),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(moves, 0);
+  EXPECT_EQ(host_.book.room, charged);
+  EXPECT_TRUE(memory_at(on_device).on_device);
+  EXPECT_FALSE(memory_at(swapped).on_device);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_at(address + i * 4 * kMiB).content, 20 + i);
+  host_.book.room[false] = host;
+  free(address);
 }
 
 TEST_F(CudaChunks, AChunkStaysWhereTheDriverRefusesItsMove) {

@@ -109,6 +109,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
   const bool on_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (on_device && fake_gpu().no_device_memory) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = next_handle += 0x10;
+  fake_gpu().host_memory_made += on_device ? 0 : 1;
   fake_gpu().memory[*handle] = {bytes, on_device, 0};
   return CUDA_SUCCESS;
 }

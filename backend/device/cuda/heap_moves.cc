@@ -1,0 +1,192 @@
+// Chunks that change places between the device and host memory. A chunk's bytes are copied to other memory, which then
+// takes its place at its address; its old memory goes. While one is copied, the memory of another changes.
+//
+// Device memory is made and given back in no time. Host memory is not: the driver finds and pins its pages. So what a
+// chunk has left behind there is kept for the next one that leaves the device.
+#include <algorithm>
+#include <deque>
+
+#include "backend/device/cuda/heap.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+
+struct Heap::ChunkMove {
+  swap::Exchange::Move what;
+  Mapping* chunk = nullptr;
+  Mapping made;  // where its bytes go: mapped elsewhere until it takes the chunk's place
+  CUstream stream = nullptr;
+};
+
+// Streams for the moves of one exchange, whatever the thread's program captures meanwhile.
+struct Heap::Streams {
+  explicit Streams(const Driver& its_driver) : driver(its_driver) { driver.cuThreadExchangeStreamCaptureMode(&mode); }
+  ~Streams() {
+    for (const CUstream stream : idle) driver.cuStreamDestroy(stream);
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+  }
+  Streams(const Streams&) = delete;
+  CUresult take(CUstream* stream) {
+    if (idle.empty()) return driver.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, 0);
+    *stream = idle.back();
+    idle.pop_back();
+    return CUDA_SUCCESS;
+  }
+
+  const Driver& driver;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  std::vector<CUstream> idle;
+};
+
+// Null: there is none any more that lies there.
+Heap::Mapping* Heap::find_chunk(uint64_t address, bool on_device) {
+  const auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return nullptr;
+  for (Mapping& chunk : std::prev(after)->second.chunks) {
+    if (chunk.address == address) return chunk.on_device == on_device ? &chunk : nullptr;
+  }
+  return nullptr;
+}
+
+std::vector<swap::Exchange::Move> Heap::moves_of(const std::vector<uint64_t>& chunks, bool to_device) {
+  std::vector<swap::Exchange::Move> moves;
+  for (const uint64_t address : chunks) {
+    if (const Mapping* const chunk = find_chunk(address, !to_device)) moves.push_back({address, chunk->bytes});
+  }
+  return moves;
+}
+
+CUresult Heap::map_made(Mapping* made) {
+  const auto spare = std::find_if(spares_.begin(), spares_.end(), [&](const Mapping& one) {
+    return one.on_device == made->on_device && one.bytes == made->bytes;
+  });
+  if (spare == spares_.end()) return map_chunk(made);
+  const CUresult result = map_at(made->address, made->bytes, spare->handle);
+  if (result != CUDA_SUCCESS) return result;
+  made->handle = spare->handle;
+  spares_.erase(spare);
+  return CUDA_SUCCESS;
+}
+
+// Memory that is mapped nowhere any more.
+void Heap::discard(const Mapping& memory) {
+  if (!memory.on_device && spares_.size() < swap::Exchange::kUnderWayMost) return spares_.push_back(memory);
+  driver_->cuMemRelease(memory.handle);
+}
+
+void Heap::drop_spares() {
+  for (const Mapping& spare : spares_) driver_->cuMemRelease(spare.handle);
+  spares_.clear();
+}
+
+// Where it fails nothing has changed.
+CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
+  move->what = what;
+  move->chunk = find_chunk(what.address, !what.to_device);
+  Mapping& made = move->made;
+  made = {.bytes = what.bytes, .on_device = what.to_device};
+  const auto scratch = ranges_.take(made.bytes, granularity_);
+  if (!scratch) return CUDA_ERROR_OUT_OF_MEMORY;
+  made.address = *scratch;
+  swap::Book* const book = host_->swap_book();
+  CUresult result = !what.to_device || book->charge_move(what.bytes, true) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  const bool charged = what.to_device && result == CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = map_made(&made);
+  if (result == CUDA_SUCCESS) {
+    result = driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream);
+    if (result == CUDA_SUCCESS) return result;
+    if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) discard(made);
+  }
+  ranges_.give_back(*scratch, made.bytes);
+  if (charged) book->charge_move(what.bytes, false);
+  return result;
+}
+
+// Where it fails the old memory stays there. What leaves the device counts there until it is gone.
+CUresult Heap::end_move(ChunkMove* move) {
+  const auto& [what, chunk, made, stream] = *move;
+  swap::Book* const book = host_->swap_book();
+  CUresult result = driver_->cuStreamSynchronize(stream);
+  if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(made.address, made.bytes);
+  bool charged = what.to_device;
+  if (result == CUDA_SUCCESS && !charged) {
+    charged = book->charge_move(what.bytes, false);
+    if (!charged) result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result == CUDA_SUCCESS) {
+    result = rehome(chunk, made);
+  } else {
+    discard(made);
+  }
+  if (result != CUDA_SUCCESS && charged) book->charge_move(what.bytes, !what.to_device);
+  return result;
+}
+
+// `made`, which is mapped nowhere, takes the chunk's place.
+CUresult Heap::rehome(Mapping* chunk, const Mapping& made) {
+  CUresult result = unmap_at(chunk->address, chunk->bytes);
+  if (result == CUDA_SUCCESS) {
+    result = map_at(chunk->address, chunk->bytes, made.handle);
+    const CUresult back = result != CUDA_SUCCESS ? map_at(chunk->address, chunk->bytes, chunk->handle) : CUDA_SUCCESS;
+    if (back != CUDA_SUCCESS) {
+      log::error("memory at {:#x} is lost: {}", chunk->address, driver_->describe(back));
+      result = CUDA_ERROR_ILLEGAL_ADDRESS;  // what whoever uses it would get
+    }
+  }
+  if (result != CUDA_SUCCESS) {
+    discard(made);
+    return result;
+  }
+  discard(*chunk);
+  chunk->handle = made.handle;
+  chunk->on_device = made.on_device;
+  return result;
+}
+
+CUresult Heap::exchange_chunks(swap::Exchange* exchange, const Device::Moved& moved) {
+  Streams streams(*driver_);
+  std::deque<ChunkMove> under_way;
+  CUresult first_error = CUDA_SUCCESS;
+  const auto ended = [&](const swap::Exchange::Move& what, CUresult result) {
+    exchange->ended(what, result == CUDA_SUCCESS);
+    if (first_error == CUDA_SUCCESS) first_error = result;
+  };
+  for (;;) {
+    while (const auto next = exchange->next()) {
+      ChunkMove move;
+      CUresult result = streams.take(&move.stream);
+      if (result == CUDA_SUCCESS) result = begin_move(*next, &move);
+      if (result != CUDA_SUCCESS) {
+        if (move.stream) streams.idle.push_back(move.stream);
+        ended(*next, result);
+      } else {
+        under_way.push_back(move);
+      }
+    }
+    if (under_way.empty()) return first_error;
+    ChunkMove move = under_way.front();
+    under_way.pop_front();
+    const CUresult result = end_move(&move);
+    streams.idle.push_back(move.stream);
+    if (result == CUDA_SUCCESS) moved(move.what.address, move.what.to_device);
+    ended(move.what, result);
+  }
+}
+
+// With mutex_, so that nothing is freed meanwhile.
+CUresult Heap::move_chunks(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
+                           const Device::Moved& moved) {
+  std::lock_guard lock(mutex_);
+  swap::Exchange exchange(moves_of(out, false), moves_of(in, true), room);
+  return exchange_chunks(&exchange, moved);
+}
+
+CUresult Heap::move_chunk(uint64_t address, bool to_device) {
+  std::lock_guard lock(mutex_);
+  const std::vector<swap::Exchange::Move> one = moves_of({address}, to_device), none;
+  if (one.empty()) return CUDA_ERROR_INVALID_VALUE;
+  swap::Exchange exchange(to_device ? none : one, to_device ? one : none, one.front().bytes);
+  return exchange_chunks(&exchange, [](uint64_t, bool) {});
+}
+
+}  // namespace bandsaw::cuda
