@@ -86,6 +86,7 @@ Status Saver::expect(What what, const std::string& token, uid_t uid) {
   uid_ = uid;
   state_ = State::kExpecting;
   event_add(expire_.get(), &kExpectMost);
+  if (session_.changed) session_.changed();
   return {};
 }
 
@@ -127,6 +128,12 @@ void Saver::take_file(const nlohmann::json& said, std::vector<UniqueFd>* came) {
   file_ = std::move(came->front());
   if (!session_.suspended()) return finish(Status::error(EBUSY, "it is not suspended any more"));
   what_ == What::kSave ? save() : check();
+}
+
+// How much a file has is known when it is read.
+uint64_t Saver::restored_bytes() const {
+  const bool under_way = state_ != State::kIdle && what_ == What::kRestore;
+  return under_way ? session_.memory() : restored_;
 }
 
 std::string Saver::saved() const {
@@ -265,6 +272,7 @@ void Saver::forget(bool end) {
   state_ = State::kForgetting;
   replaceable_ = job_->replaceable();
   saved_ = text_of(id_);  // from now on a runner may end
+  restored_ = 0;
   step_ = std::make_shared<Step>();
   for (Runner* const runner : session_.runners()) {
     if (end) {
@@ -294,6 +302,7 @@ void Saver::advance() {
       if (!status.ok()) return finish(status);
       log::info("restored from {}: {} bytes", text_of(job_->head().id), job_->bytes());
       forget_file();
+      restored_ = job_->bytes();
       return finish({});
     default:
       return;
@@ -318,6 +327,7 @@ void Saver::finish(const Status& status) {
 }
 
 void Saver::forget_file() {
+  restored_ = 0;
   saved_.clear();
   replaceable_.clear();
 }
@@ -348,6 +358,7 @@ void Saver::client_gone() {
   } else if (state_ == State::kExpecting) {
     state_ = State::kIdle;
     token_.clear();
+    if (session_.changed) session_.changed();
   }
 }
 

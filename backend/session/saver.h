@@ -45,6 +45,7 @@ class Saver {
     std::function<bool()> suspended;               // by the administrator
     std::function<void(const std::string&)> stay;  // why it cannot come back; empty: it can
     std::function<uint64_t()> memory;              // bytes that its programs can have
+    std::function<void()> changed{};               // a file is expected, or no more; may be null
     // What programs have beside that which runners save, and new runners could not have; in words, empty: nothing.
     std::function<std::string()> lacks{};
     // Programs whose runners have ended meanwhile, or that have come from another session: all, new runners for some of
@@ -62,6 +63,8 @@ class Saver {
   Status expect(What what, const std::string& token, uid_t uid);
   // The number, in hexadecimal, of the file that has its programs' memory; empty: it is here, or they have ended.
   std::string saved() const;
+  // Bytes of the host's memory that a file brings, or has brought for programs that wait for their return; 0: none.
+  uint64_t restored_bytes() const;
   // What the file has is enough for another runner to follow the program's.
   bool replaceable(const ReturnKey& program) const { return !saved_.empty() && replaceable_.contains(program); }
   // It has ended, and will not come back.
@@ -109,6 +112,7 @@ class Saver {
   bool without_missing_ = false;
   std::chrono::steady_clock::time_point await_until_{};
   std::shared_ptr<Step> step_;
+  uint64_t restored_ = 0;  // bytes, since a file was read and until its programs go on
   std::unique_ptr<SaveJob> job_;
   EventPtr accept_event_, client_event_, expire_, await_;
 };

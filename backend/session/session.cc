@@ -259,6 +259,7 @@ void Session::make_saver(UniqueFd listener) {
             control_->notify("sleep");
           },
       .memory = [this] { return usage_page_.largest_share(); },
+      .changed = [this] { control_->notify("sleep"); },
       .lacks = [this] { return lacks(); },
       .away =
           [this] {

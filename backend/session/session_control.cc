@@ -142,7 +142,8 @@ nlohmann::json Session::suspension_state() const {
   return state;
 }
 
-// `bytes`: that lie in the host's memory while it sleeps, or would; `checkpointed`: of single processes, or that would.
+// `bytes`: that lie in the host's memory while it sleeps, or would; `restored`: that a file brings there or has
+// brought; `checkpointed`: of single processes, or that would.
 nlohmann::json Session::health() const {
   const bool sleeps = suspension_->sleeps();
   return {{"ok", true},
@@ -152,6 +153,7 @@ nlohmann::json Session::health() const {
           {"asleep", suspension_->asleep()},
           {"sleep_error", suspension_->asleep() ? suspension_->error() : ""},
           {"saved", saver_->saved()},
+          {"restored", saver_->restored_bytes()},
           {"checkpointed", process_checkpoints_->bytes()},
           {"wants_room", process_checkpoints_->wants_room()},
           {"would_sleep", !sleeps && sleep_watch_->would_sleep()},

@@ -47,7 +47,7 @@ def _results(*words: str) -> list[dict]:
 def measured(figure: Figure, options) -> Values:
     name = figure.source if figure.how == MEASURED else figure.bench
     bench = BENCHES[name]
-    built = ["--no-build"] * (options.no_build and name not in ("segments", "crypto", "hostile"))
+    built = ["--no-build"] * (options.no_build and name not in ("segments", "crypto", "hostile", "swap"))
     return bench.meaning(_results(name, "--json", "--device", options.device, *bench.words(figure, options.rounds),
                                   *built))
 

@@ -97,6 +97,18 @@ def _of_hostile(rows: list[dict]) -> Values:
     return {("done", row["deed"]): 100 * row["part"] for row in rows}
 
 
+def _of_swapping(rows: list[dict]) -> Values:
+    """Makespans by that of the fewest tasks, on the same virtual GPU."""
+    found: _Found = {}
+    for row in rows:
+        series = f"of {row['parts']}" if "parts" in row else "tasks"
+        first = next(one for one in rows if one.get("parts") == row.get("parts"))
+        found[series, str(row["tasks"])] = row["seconds"] / first["seconds"]
+        if "fit" in row:
+            found["fit", "all"] = row["fit"]
+    return found
+
+
 def _deeds(figure: Figure, _: int) -> list[str]:
     return ["--only", ",".join(value.at for value in figure.values)]
 
@@ -109,6 +121,7 @@ BENCHES = {
                                "kernelet-9": ["--mixes", "MIX", "--scales", "1,2.5"]}), _of_transfers),
     "mps": Bench(_fixed({"kernelet-6": ["--case", "CI,MI,MIX,ALL", "--mode", "consolidation,kernelet,opt",
                                         "--seconds", "1"]}), _of_mixes),
+    "swap": Bench(_fixed({"gdev-12": ["--only", "tasks"], "gdev-13": ["--only", "parts"]}), _of_swapping),
     # One run shows all three.
     "partitions": Bench(_fixed({"maestro-5.10": [], "maestro-5.13": [], "maestro-5.15": []}), _of_partitions),
 }

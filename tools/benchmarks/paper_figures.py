@@ -134,6 +134,17 @@ FIGURES = [
             Value("hand-over", "4", "1024x1024 array: the hand-over alone")],
         "the paper's is a tree of 62 hand-overs of an array of that size; here one, as often as is asked for"),
     Figure(
+        "gdev-12", "Tasks beside a large one, more than have room: makespan", "times that of one task", MEASURED,
+        "swap", [Value("fit", "all", "tasks that have room without swapping", 3)]
+        + [Value("tasks", str(count), f"{count} tasks") for count in (2, 3, 4, 6, 8)],
+        "makespans are drawn only; the paper's GPU has 1.6 GB and its tasks 128 MB beside one of 1 GB, ours the same "
+        "parts of the pool; NVIDIA's software ran 1 of them"),
+    Figure(
+        "gdev-13", "Tasks on one of several virtual GPUs, more than have room: makespan", "times that of one task",
+        MEASURED, "swap", [Value(f"of {parts}", str(count), f"{count} tasks, 1 of {parts} virtual GPUs")
+                           for parts in (1, 2, 4) for count in (2, 4, 8)],
+        "the figure is drawn only: makespans grow earlier the more virtual GPUs there are, and all tasks end"),
+    Figure(
         "gdev-14", "Equal shares, short tasks against long ones: mean error of the share", "points", SIMULATED,
         "gdev-14", [
             Value("fifo", "error of the share", "FIFO"), Value("credit", "error of the share", "Credit"),

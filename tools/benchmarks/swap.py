@@ -2,24 +2,26 @@
 
 rounds: one program goes round twice what is resident, against the time that the moved bytes take if both directions are
 copied at once, against managed memory of the bare driver with as much of the GPU, and against memory that all fits.
-turns: two programs of 0.75 of a pool each work in turns; each of them alone has all its memory on the device. Results
-are checked."""
+turns: two programs of 0.75 of a pool each work in turns; each of them alone has all its memory on the device.
+tasks, parts (by name only): more and more tasks at once, after Gdev's figures 12 and 13. Results are checked."""
 import argparse
 import contextlib
+import dataclasses
 import json
 import pathlib
 import statistics
 import sys
+from collections.abc import Callable
 
-from benchmarks import charts, swap_cases
+from benchmarks import charts, swap_cases, swap_tasks
 from benchmarks.results import columns, exit_status, reaches
 from benchmarks.swap_cases import BANDSAW, Settings
 from lab import host, setup
 from lab.daemon import only_one
 from lab.shell import Failure
 
-ROUNDS, TURNS = CASES = ("rounds", "turns")
-POOL_MIB = {"soft": 64, "gpu": 8192}
+ROUNDS, TURNS, TASKS, PARTS = CASES = ("rounds", "turns", "tasks", "parts")
+POOL_MIB = {"soft": 128, "gpu": 8192}
 BLOCK_MIB = {"soft": 4, "gpu": 128}
 # Of the transfer bound; and what tenants may lose in turns of a second, in %.
 WANTED_TIMES, WANTED_LOST = "<= 1.2", "<= 15"
@@ -45,20 +47,41 @@ def turns_table(row: dict) -> str:
                       f"{row['turns']} turns of {row['turn_s']:g} s each)"])
 
 
+def tasks_table(rows: list[dict]) -> str:
+    lines: list[tuple] = [("tasks", "virtual GPUs", "seconds", "GiB in", "GiB out", "wrong")]
+    for row in rows:
+        lines.append((row["tasks"], row.get("parts", 1), f"{row['seconds']:.3f}",
+                      *[f"{row[key] / 2**30:.2f}" for key in ("bytes_in", "bytes_out")], row["wrong"]))
+    fit = [f"(without swapping {rows[0]['fit']} have room beside the large one)"] * ("fit" in rows[0])
+    return "\n".join([*columns(lines), *fit])
+
+
 def table(results: list[dict]) -> str:
     made = {ROUNDS: rounds_table, TURNS: turns_table}
-    return "\n\n".join(made[row["case"]](row) for row in results)
+    texts = [made[row["case"]](row) for row in results if row["case"] in made]
+    tasks = [row for row in results if row["case"] not in made]
+    return "\n\n".join(texts + [tasks_table(tasks)] * bool(tasks))
+
+
+def curves(results: list[dict], device: str) -> dict[str, charts.Chart]:
+    lines = {"beside a large task": [row for row in results if row["case"] == TASKS]}
+    lines |= {f"one of {parts} virtual GPUs": [row for row in results if row.get("parts") == parts]
+              for parts in swap_tasks.PARTS}
+    series = [charts.Series(name, [(row["tasks"], row["seconds"]) for row in rows]) for name, rows in lines.items()
+              if rows]
+    return {"swap-tasks": charts.Lines(f"Tasks at once ({device})", charts.Axis("tasks"),
+                                       charts.Axis("makespan, seconds", low=0), series)} if series else {}
 
 
 def drawn(results: list[dict], device: str) -> dict[str, charts.Chart]:
-    made: dict[str, charts.Chart] = {}
+    made: dict[str, charts.Chart] = curves(results, device)
     for row in results:
         if row["case"] == ROUNDS:
             times = {way: one["seconds"] / row["bound_s"] for way, one in row["ways"].items()}
             made["swap-rounds"] = charts.Bars(
                 f"Going round twice what is resident ({device})", charts.Axis("times the transfer bound", low=0),
                 list(times), {"time": list(times.values())}, (1, "the bound"))
-        else:
+        elif row["case"] == TURNS:
             tenants = row["tenants"]
             made["swap-turns"] = charts.Bars(
                 f"Two programs of 0.75 of a pool in turns ({device})", charts.Axis("blocks a second", low=0),
@@ -69,7 +92,8 @@ def drawn(results: list[dict], device: str) -> dict[str, charts.Chart]:
 
 def missed(results: list[dict], device: str) -> list[str]:
     short = []
-    for row in results:
+    short += [f"{row['tasks']} tasks: {row['wrong']} words are wrong" for row in results if row.get("wrong")]
+    for row in (row for row in results if row["case"] in (ROUNDS, TURNS)):
         ran = row["ways"] if row["case"] == ROUNDS else row["tenants"]
         short += [f"{name}: {one['wrong']} words are wrong" for name, one in ran.items() if one["wrong"]]
         if row["case"] == ROUNDS and row["ways"][BANDSAW]["bytes_in"] == 0:
@@ -85,6 +109,17 @@ def missed(results: list[dict], device: str) -> list[str]:
             if not reaches(lost, WANTED_LOST):
                 short.append(f"in turns they lose {lost:.1f} %, wanted {WANTED_LOST}")
     return short
+
+
+def measure(settings: Settings, options: argparse.Namespace) -> list[dict]:
+    finer = dataclasses.replace(settings, block_mib=max(1, settings.block_mib // 2))
+    run_cases: dict[str, Callable[[], list[dict]]] = {
+        ROUNDS: lambda: [swap_cases.rounds(settings, options.rounds)],
+        TURNS: lambda: [swap_cases.turns(settings, options.turns, options.turn)],
+        TASKS: lambda: swap_tasks.beside_a_large_one(finer, options.rounds),
+        PARTS: lambda: swap_tasks.on_a_part(finer, options.rounds)}
+    cases = [options.only] if options.only else [ROUNDS, TURNS]
+    return [{"case": case, **row} for case in cases for row in run_cases[case]()]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,11 +151,7 @@ def run(arguments: list[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr), only_one():
         host.use_device(settings.device)
         setup.prepare_for(settings.device)
-        results = []
-        if options.only != TURNS:
-            results.append({"case": ROUNDS, **swap_cases.rounds(settings, options.rounds)})
-        if options.only != ROUNDS:
-            results.append({"case": TURNS, **swap_cases.turns(settings, options.turns, options.turn)})
+        results = measure(settings, options)
     stored = {"device": settings.device, "results": results,
               "charts": charts.to_json(drawn(results, settings.device))}
     if options.out:

@@ -15,7 +15,7 @@ BANDSAW, FITS = "Bandsaw, half of it resident", "Bandsaw, all resident"
 NATIVE, MANAGED = "bare driver, all resident", "bare driver, managed, half of it fits"
 ANSWER_S = 300
 COPIES = 8  # of a block, each way, for the rates of both directions
-BESIDE_MIB = {"soft": 0, "gpu": CONTEXT_MIB}  # of a share: what a program has before it asks for memory
+BESIDE_MIB = {"soft": 2, "gpu": CONTEXT_MIB}  # of a share: what a program has before it asks for memory
 SLACK_MIB = 256  # host memory for moving, beside what lies there: of each virtual GPU
 
 
@@ -42,8 +42,14 @@ class Rounder:
         self._program = Started(Figure("swapped").compile(), *words, managed_of_mib, variables=variables)
         self._program.first_line("ready")
 
-    def ask(self, *words) -> dict:
+    def tell(self, *words) -> None:
         self._program.say(*words)
+
+    def ask(self, *words) -> dict:
+        self.tell(*words)
+        return self.answer(*words)
+
+    def answer(self, *words) -> dict:
         line = self._program.line(ANSWER_S)
         if not line.startswith("{"):
             self._program.kill()

@@ -49,8 +49,16 @@ std::vector<VgpuSpec> Api::with_sleepers() const {
   for (VgpuSpec& spec : all) {
     if (!spec.suspended) spec.suspended_bytes = session_manager_->asleep_bytes(spec.name);
     if (spec.suspended && session_manager_->saved(spec.name)) spec.suspended_bytes = 0;
+    if (spec.suspended) spec.suspended_bytes = std::max(spec.suspended_bytes, room_to_restore(spec.name));
   }
   return all;
+}
+
+// What a session says of a file that comes is not known at once.
+uint64_t Api::room_to_restore(const std::string& name) const {
+  const auto begun = restoring_.find(name);
+  const bool just_now = begun != restoring_.end() && std::chrono::steady_clock::now() < begun->second.until;
+  return std::max(session_manager_->restored_bytes(name), just_now ? begun->second.bytes : 0);
 }
 
 json Api::device_state(const Gpu& gpu) const {

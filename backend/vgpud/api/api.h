@@ -75,6 +75,8 @@ class Api {
   LatencyMeans latency_means(const VgpuSpec& spec) const;
   // All virtual GPUs, with what those that sleep have in the host's memory.
   std::vector<VgpuSpec> with_sleepers() const;
+  // Bytes of the host's memory that a file brings, or has brought, for one that is suspended.
+  uint64_t room_to_restore(const std::string& name) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
 
   void list_segments(const Answer& answer);
@@ -145,6 +147,11 @@ class Api {
   Gpus* gpus_;
   History* history_ = nullptr;
   std::map<std::string, const char*> claimed_;  // by the virtual GPU's name: what is being done to it
+  struct Restoring {
+    uint64_t bytes = 0;
+    std::chrono::steady_clock::time_point until{};
+  };
+  std::map<std::string, Restoring> restoring_;  // files that have just been asked for, by the virtual GPU's name
   uint64_t trace_ = 0, traces_ = 0;             // the one that is being recorded, 0: none; how many there were
   std::chrono::steady_clock::time_point trace_until_{};
   std::function<void()> shut_down_;

@@ -21,6 +21,9 @@ using nlohmann::json;
 
 namespace {
 
+// By then its session has said that a file comes, if it still does.
+constexpr std::chrono::seconds kRestoreKnown{3};
+
 Status why_not(const json& suspension) { return Status::error(EBUSY, "{}", suspension.value("error", "")); }
 
 }  // namespace
@@ -138,12 +141,15 @@ void Api::bring_back(const VgpuSpec& spec, uid_t uid, const Answer& answer) {
                   "`vgpuctl show` says what is");
   }
   // Of what another session has saved nobody knows yet how much it is.
-  const uint64_t bytes = spec.suspended_bytes != 0 ? spec.suspended_bytes : spec.memory;
+  const uint64_t bytes = spec.suspended_bytes != 0 ? spec.suspended_bytes : reserved_memory(spec);
   const Status room = check_suspend(spec, bytes, with_sleepers(), config_.swap_memory);
   if (!room.ok()) {
     return refuse(answer, 409, room.message(),
                   "resume another, or raise 'memory' in the table [swap] of vgpud's configuration");
   }
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(restoring_, [now](const auto& one) { return one.second.until <= now; });
+  restoring_[spec.name] = {bytes, now + kRestoreKnown};
   expect_file(spec, "restore", uid, answer);
 }
 
@@ -164,6 +170,7 @@ void Api::expect_file(const VgpuSpec& spec, const char* op, uid_t uid, const Ans
           return api::send(answer, 200,
                            {{"name", name}, {"socket", files_socket(config_.run, name)}, {"token", token}});
         }
+        restoring_.erase(name);
         refuse(answer, 409, fmt::format("'{}' cannot be {}d: {}", name, std::string_view(op), status.message()),
                "nothing was touched");
       });

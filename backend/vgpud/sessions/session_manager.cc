@@ -138,6 +138,7 @@ void SessionManager::take_sleep(SessionSupervisor* supervisor, const nlohmann::j
   const auto bytes = health.value("bytes", uint64_t{0});
   const VgpuSpec& spec = supervisor->spec();
   supervisor->set_saved(!health.value("saved", std::string()).empty());
+  supervisor->set_restored(std::min(health.value("restored", uint64_t{0}), reserved_memory(spec)));
   supervisor->set_asleep(health.value("sleeps", false) && !spec.suspended ? bytes : 0);
   supervisor->note_sleep(health.value("asleep", false), bytes, health.value("sleep_error", std::string()));
   if (!health.value("would_sleep", false) || spec.suspended || !room_to_sleep_) return;
@@ -164,6 +165,11 @@ void SessionManager::take_checkpoints(SessionSupervisor* supervisor, const nlohm
 uint64_t SessionManager::asleep_bytes(const std::string& name) const {
   const auto found = supervisors_.find(name);
   return found == supervisors_.end() ? 0 : found->second->asleep_bytes();
+}
+
+uint64_t SessionManager::restored_bytes(const std::string& name) const {
+  const auto found = supervisors_.find(name);
+  return found == supervisors_.end() ? 0 : found->second->restored_bytes();
 }
 
 bool SessionManager::saved(const std::string& name) const {

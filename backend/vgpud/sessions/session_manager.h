@@ -94,6 +94,8 @@ class SessionManager {
   uint64_t asleep_bytes(const std::string& name) const;
   // What a suspended one had on its device is in a file, as its session says.
   bool saved(const std::string& name) const;
+  // Bytes that a file brings into the host's memory, or has brought, for one that is suspended.
+  uint64_t restored_bytes(const std::string& name) const;
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);

@@ -236,7 +236,7 @@ void SessionSupervisor::died() {
     }
   }
   pid_ = 0;
-  asleep_bytes_ = checkpointed_bytes_ = 0;
+  asleep_bytes_ = checkpointed_bytes_ = restored_bytes_ = 0;
   asleep_ = saved_ = false;
   forget_ready();
   exit_event_.reset();

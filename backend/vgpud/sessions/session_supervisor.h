@@ -46,6 +46,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   // Nothing of what it had on the device lies in the host's memory: a file has it.
   void set_saved(bool saved) { saved_ = saved; }
   bool saved() const { return saved_; }
+  void set_restored(uint64_t bytes) { restored_bytes_ = bytes; }
+  uint64_t restored_bytes() const { return restored_bytes_; }
   uint64_t asleep_bytes() const { return asleep_bytes_ + checkpointed_bytes_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
@@ -104,7 +106,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::unique_ptr<JsonClient> link_;
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
-  uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0;
+  uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0, restored_bytes_ = 0;
   bool forget_ = false, keep_log_ = false, pausing_ = false;
   bool asleep_ = false, saved_ = false;
   std::string sleep_error_;

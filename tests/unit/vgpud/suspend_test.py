@@ -41,6 +41,20 @@ class TestSuspend(DaemonCase):
             self.refused(1, why, *words)
         assert time.monotonic() - begin < 5
 
+    def test_a_file_that_is_to_come_has_its_room_in_the_hosts_memory(self):
+        """Of programs that were not here before: nobody knows how much it has until it is read."""
+        self.ok("create", "a", "--memory", "700M", "--gpu", "soft:0")
+        beyond = ["--memory", "500M", "--resident", "100M", "--gpu", "soft:1"]
+        self.ok("suspend", "a")
+        self.ok("create", "b", *beyond)
+        self.ok("destroy", "b")
+        assert self.http("POST", "/v1/vgpus/a/restore")[0] == 200
+        self.refused(1, "'swap.memory' allows", "create", "b", *beyond)
+        time.sleep(3.2)  # until then vgpud remembers what it was asked; by now its session says so
+        self.refused(1, "'swap.memory' allows", "create", "b", *beyond)
+        self.ok("resume", "a")
+        self.ok("create", "b", *beyond)
+
     def test_what_comes_meanwhile_is_refused_at_once(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
         client = self.direct("a")
