@@ -15,6 +15,7 @@ struct CheckpointAnswer {
   int32_t pid = 0;
   uint32_t off = 0;
   int32_t error = 0;  // an errno, or 0
+  uint32_t took_us = 0;
 };
 
 }  // namespace bandsaw

@@ -1,6 +1,7 @@
 #include "backend/runner/checkpointer.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -13,9 +14,11 @@ namespace bandsaw::runner {
 namespace {
 
 void carry_out(int socket, const CheckpointOrder& order, const std::function<Status(int pid, bool off)>& checkpoint) {
+  const auto begin = std::chrono::steady_clock::now();
   const Status status = checkpoint(order.pid, order.off != 0);
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
   if (!status.ok()) log::error("{}", status.message());
-  const CheckpointAnswer answer{order.pid, order.off, status.code()};
+  const CheckpointAnswer answer{order.pid, order.off, status.code(), static_cast<uint32_t>(took.count())};
   const Status sent = send_packet(socket, std::as_bytes(std::span(&answer, 1)), {}, {});
   if (!sent.ok()) log::error("cannot answer the session: {}", sent.message());
 }

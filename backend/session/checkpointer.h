@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 
 namespace bandsaw {
@@ -20,6 +21,8 @@ class Checkpointer {
   virtual void stop() = 0;
   // `done` is never called from inside this. ETIMEDOUT: it was silent, and was ended.
   virtual void carry_out(pid_t runner, bool off, Done done) = 0;
+  // How long the driver took for what has ended last.
+  virtual std::chrono::microseconds last_took() const { return {}; }
 };
 
 }  // namespace bandsaw

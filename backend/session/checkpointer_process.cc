@@ -103,6 +103,7 @@ void CheckpointerProcess::receive(bool late) {
   if (found == waiting_.end()) return;
   const Done done = std::move(found->done);
   waiting_.erase(found);
+  last_took_ = std::chrono::microseconds(answer.took_us);
   if (done) done(answer.error);
 }
 

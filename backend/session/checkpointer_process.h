@@ -27,6 +27,7 @@ class CheckpointerProcess final : public Checkpointer {
   void start() override;
   void stop() override;
   void carry_out(pid_t runner, bool off, Done done) override;
+  std::chrono::microseconds last_took() const override { return last_took_; }
 
  private:
   struct Waiting {
@@ -45,6 +46,7 @@ class CheckpointerProcess final : public Checkpointer {
   std::vector<pid_t> ending_;
   UniqueFd socket_;
   std::vector<Waiting> waiting_;
+  std::chrono::microseconds last_took_{};
   int failed_ = 0;  // what those that wait get in the next turn of the loop
   EventPtr readable_, failed_timer_;
 };

@@ -17,6 +17,7 @@ constexpr std::chrono::milliseconds kLongestPause{10000};
 constexpr std::chrono::seconds kWaiterTimeout{30};
 constexpr std::chrono::seconds kPaceSaidAgain{60};
 constexpr long kTickMs = 100;
+constexpr long kWarmLaterMs = 1000;  // after a hold
 // The first warm runner waits this long: vgpud's first questions, and those of who has the virtual GPU made, go before.
 constexpr long kFirstWarmMs = 50;
 
@@ -135,8 +136,10 @@ void RunnerPool::hold(bool held) {
   held_ = held;
   if (held_) return dismiss_warm();
   for (Waiter& waiter : waiters_) waiter.deadline = Clock::now() + kWaiterTimeout;
+  warming_ = false;  // a context that is made stops everybody on a GPU for a moment, and calls have waited already
   serve();
   keep_warm();
+  if (waiters_.empty()) later(kWarmLaterMs);
 }
 
 std::vector<Runner*> RunnerPool::serving() const {

@@ -153,6 +153,7 @@ void Suspension::tell(State state, const RunnerMessage& message, Then then) {
 // `then` is called when all have answered.
 void Suspension::start(State state, const Ask& ask, Then then) {
   state_ = state;
+  step_begun_ = std::chrono::steady_clock::now();
   step_ = std::make_shared<Step>();
   // Answers may come when this has ended, and the step with it.
   const std::weak_ptr<Step> weak = step_;
@@ -279,7 +280,12 @@ void Suspension::contexts_left() {
   try_later();
 }
 
+std::chrono::microseconds Suspension::step_took() const {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - step_begun_);
+}
+
 void Suspension::contexts_return() {
+  return_ = {};
   start(
       State::kReturning,
       [this](Runner* runner, const Runner::Done& done) {
@@ -288,6 +294,7 @@ void Suspension::contexts_return() {
         session_.checkpointer->carry_out(pid, false, [this, pid, done](int error) {
           Runner* const there = living(pid);
           if (error == 0) off_.erase(pid);
+          return_.driver = std::max(return_.driver, session_.checkpointer->last_took());
           if (error == 0 && there) there->set_contexts_off(false);
           // The driver's words about a process that has ended in the middle are nobody's error.
           done(!there ? 0 : is_unknown(error) ? EIO : error);
@@ -297,6 +304,7 @@ void Suspension::contexts_return() {
 }
 
 void Suspension::contexts_returned() {
+  return_.contexts = step_took();
   if (step_->errors.empty()) {
     return tell(State::kReturning, {.type = RunnerMessageType::kMoveMemory, .flags = kToDevice}, &Suspension::returned);
   }
@@ -309,6 +317,7 @@ void Suspension::contexts_returned() {
 }
 
 void Suspension::returned() {
+  return_.memory = step_took();
   const bool failed = !step_->errors.empty();
   state_ = State::kPaused;
   if (failed) fall_back(State::kSuspended);
@@ -317,12 +326,15 @@ void Suspension::returned() {
 void Suspension::went_on() {
   state_ = State::kRunning;
   falling_back_ = false;
+  return_.going_on = step_took();
   bytes_ = 0;
   off_.clear();
   const bool slept = std::exchange(sleeps_, false);
   if (std::exchange(since_, 0) != 0 && slept) {
     const auto took = std::chrono::steady_clock::now() - woken_;
-    log::info("awake again, {} ms after a call", std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+    log::info("awake again, {} ms after a call: contexts {} us (the driver {} us), memory {} us",
+              std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), return_.contexts.count(),
+              return_.driver.count(), return_.memory.count());
   }
   if (session_.checkpointer) session_.checkpointer->stop();
   session_.hold(false);
@@ -336,7 +348,12 @@ nlohmann::json Suspension::describe() const {
           {"error", error_},
           {"bytes", bytes_},
           {"asleep", asleep()},
-          {"since", suspended() ? since_ : 0}};
+          {"since", suspended() ? since_ : 0},
+          {"return_us",
+           {{"driver", return_.driver.count()},
+            {"contexts", return_.contexts.count()},
+            {"memory", return_.memory.count()},
+            {"going_on", return_.going_on.count()}}}};
 }
 
 }  // namespace bandsaw

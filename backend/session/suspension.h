@@ -67,7 +67,8 @@ class Suspension {
   // Why what was wanted last did not come; empty: it did, or may still.
   const std::string& error() const { return error_; }
   // {"state": "running", ..., "error": why what was wanted last did not come, "bytes": that lay on the device,
-  // "asleep": it has left by itself, "since": seconds of the epoch at which it left, or 0}
+  // "asleep": it has left by itself, "since": seconds of the epoch at which it left, or 0, "return_us": of its last
+  // return, what each step took}
   nlohmann::json describe() const;
 
  private:
@@ -93,6 +94,7 @@ class Suspension {
   bool paused_to_sleep();
   void try_later();
   void end_silent();
+  std::chrono::microseconds step_took() const;
 
   const Session session_;
   State state_ = State::kRunning;
@@ -104,6 +106,13 @@ class Suspension {
   uint64_t most_ = 0;        // bytes that it may take to sleep
   int64_t since_ = 0;        // seconds since the epoch
   std::chrono::steady_clock::time_point woken_{};
+  // Of the last return: how long until contexts were back (and how much of that the slowest took in the driver), then
+  // memory, then all went on.
+  struct Return {
+    std::chrono::microseconds driver{}, contexts{}, memory{}, going_on{};
+  };
+  Return return_;
+  std::chrono::steady_clock::time_point step_begun_{};
   std::chrono::milliseconds pause_{};  // before the next attempt to come back
   std::string error_, stay_;
   uint64_t bytes_ = 0;

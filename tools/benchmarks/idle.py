@@ -1,6 +1,8 @@
 """Many idle virtual GPUs: what they hold of a GPU together once they sleep, and how long the first call takes.
 
-Each has a program in direct mode that fills some device memory and rests, and a warm runner."""
+Each has a program in direct mode that fills some device memory and rests, and a warm runner. First calls are measured
+one at a time while all others sleep, by step; and then one right after the other, while those that were called before
+go to sleep again."""
 import concurrent.futures
 import json
 import statistics
@@ -20,6 +22,9 @@ MEMORY_EACH_MIB = {"soft": 16, "gpu": 1024}  # shares: on a GPU a context is a p
 AT_ONCE = 4  # that start
 FIRST_CALLS = 12  # that are asked, one after the other, and whose memory is compared
 ANSWER_S = 60
+SLEEP_S = 60  # until all sleep
+# What a session says of its last return; `driver` is a part of `contexts`.
+STEPS = ("driver", "contexts", "memory", "going_on")
 WANTED_HELD_GIB, WANTED_FIRST_MS, WANTED_FOR = "<= 2", "<= 400", 64
 BUS_BYTES_PER_MS = 50e6
 
@@ -79,6 +84,32 @@ def _start(daemon: Daemon, count: int, device: str) -> list[Idler]:
     return made
 
 
+def _await_sleep(daemon: Daemon) -> list[dict]:
+    wait_until(lambda: all(map(_asleep, _views(daemon))), SLEEP_S, "the sleep of all")
+    return _views(daemon)
+
+
+def _first_calls(daemon: Daemon, idlers: list[Idler], quiet: bool) -> list[dict]:
+    """What each says of its first call, and its session of the way there."""
+    found = []
+    for one in idlers:
+        if quiet:
+            _await_sleep(daemon)
+        said = one.ask("step")
+        live = daemon.control.need("GET", f"/v1/vgpus/{one.name}")["live"]
+        found.append({**said, **{f"{name}_us": live["suspension"]["return_us"][name] for name in STEPS}})
+        if len(found) % 4 == 0:
+            say(f"{len(found)} of {len(idlers)} first calls")
+    return found
+
+
+def by_step(calls: list[dict]) -> dict[str, float]:
+    """Medians, in ms; `other`: before the session's steps, and after them."""
+    steps = {name: statistics.median(one[f"{name}_us"] for one in calls) / 1000 for name in STEPS}
+    other = [one["first_us"] - sum(one[f"{name}_us"] for name in STEPS[1:]) for one in calls]
+    return {**steps, "other": statistics.median(other) / 1000}
+
+
 def measure(device: str, count: int, kind: str) -> dict:
     """`kind`: soft or gpu."""
     tables = {"swap": {"memory": f"{count * MEMORY_EACH_MIB[kind]}M"}}
@@ -96,10 +127,12 @@ def measure(device: str, count: int, kind: str) -> dict:
         daemon.destroy("idle0")
         idlers = _start(daemon, count, kind)
         begin = time.monotonic()
-        wait_until(lambda: all(map(_asleep, _views(daemon))), 60, "the sleep of all")
-        settled, views, held = time.monotonic() - begin, _views(daemon), gpu_memory.used(device)
+        views = _await_sleep(daemon)
+        settled, held = time.monotonic() - begin, gpu_memory.used(device)
         say(f"all sleep, {settled:.1f} s after the last program has come to rest")
-        steps = [one.ask("step") for one in idlers[:FIRST_CALLS]]
+        steps = _first_calls(daemon, idlers[:FIRST_CALLS], quiet=True)
+        _await_sleep(daemon)
+        hurried = _first_calls(daemon, idlers[:FIRST_CALLS], quiet=False)
         wrong = sum(one.end() for one in idlers[:FIRST_CALLS])
     finally:
         for one in idlers:
@@ -111,17 +144,25 @@ def measure(device: str, count: int, kind: str) -> dict:
             "warm": sum(view["live"]["runners"]["warm"] for view in views), "settled_s": settled,
             "first_ms": statistics.median(one["first_us"] for one in steps) / 1000,
             "first_longest_ms": max(one["first_us"] for one in steps) / 1000,
+            "by_step_ms": by_step(steps), "steps": steps,
+            "hurried_ms": statistics.median(one["first_us"] for one in hurried) / 1000,
+            "hurried_by_step_ms": by_step(hurried),
             "next_ms": statistics.median(one["next_us"] for one in steps) / 1000, "wrong": wrong}
 
 
 def table(row: dict) -> str:
     def mib(value: int | None) -> str:
         return "-" if value is None else f"{value / 2**20:.0f}"
+    def way(name: str, first_ms: float, steps: dict[str, float]) -> tuple:
+        return (name, *[f"{value:.1f}" for value in (first_ms, *[steps[one] for one in (*STEPS, "other")])])
+    steps = columns([("first call, ms", "all", "the driver", "contexts", "memory", "going on", "the rest"),
+                     way("all others sleep", row["first_ms"], row["by_step_ms"]),
+                     way("one after the other", row["hurried_ms"], row["hurried_by_step_ms"])])
     return "\n".join(columns([("virtual GPUs", "MiB each", "one awake MiB", "all asleep MiB", "by the accounts",
                                "first call ms", "longest", "next ms", "wrong"),
                               (row["vgpus"], row["mib_each"], mib(row["one_awake"]), mib(row["held"]),
                                mib(row["accounts"]), f"{row['first_ms']:.1f}", f"{row['first_longest_ms']:.1f}",
-                               f"{row['next_ms']:.2f}", row["wrong"])]))
+                               f"{row['next_ms']:.2f}", row["wrong"])]) + ["", *steps])
 
 
 def missed(row: dict, device: str) -> list[str]:

@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t kAwayPieceBytes = 8u << 20;
 constexpr unsigned kCopyThreadsMost = 8;
+constexpr uint64_t kFewBytes = 32u << 20;
 
 struct AwayPiece {
   uint64_t address = 0;
@@ -117,7 +118,31 @@ CUresult copy_some(const Driver& driver, CUcontext context, const std::vector<Aw
   return result == CUDA_SUCCESS ? ended : result;
 }
 
+// One after the other by the driver's own buffers, which are there: pages to register would have to be made first.
+CUresult copy_few(const Driver& driver, CUcontext context, const std::vector<AwayPiece>& pieces, bool to_device) {
+  if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  CUstream stream = nullptr;
+  CUresult result = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+  for (const AwayPiece& piece : pieces) {
+    if (result != CUDA_SUCCESS) break;
+    result = to_device ? driver.cuMemcpyHtoDAsync(piece.address, piece.pages, piece.bytes, stream)
+                       : driver.cuMemcpyDtoHAsync(piece.pages, piece.address, piece.bytes, stream);
+  }
+  if (stream) {
+    const CUresult ended = driver.cuStreamSynchronize(stream);
+    if (result == CUDA_SUCCESS) result = ended;
+    driver.cuStreamDestroy(stream);
+  }
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  return result;
+}
+
 CUresult copy_all(const Driver& driver, CUcontext context, const std::vector<AwayPiece>& pieces, bool to_device) {
+  uint64_t bytes = 0;
+  for (const AwayPiece& piece : pieces) bytes += piece.bytes;
+  if (bytes <= kFewBytes) return copy_few(driver, context, pieces, to_device);
   const unsigned cores = std::max(std::thread::hardware_concurrency() / 2, 1u);
   const size_t count = std::min<size_t>({cores, kCopyThreadsMost, std::max<size_t>(pieces.size(), 1)});
   std::vector<CUresult> results(count, CUDA_SUCCESS);

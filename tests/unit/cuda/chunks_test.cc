@@ -65,6 +65,7 @@ class CudaChunks : public ::testing::Test {
     device_->memory_free(address, [&](CUresult outcome) { result.set_value(outcome); });
     EXPECT_EQ(result.get_future().get(), CUDA_SUCCESS);
   }
+  void leaves_and_returns(uint64_t more);
   static FakeGpu::Memory& memory_at(uint64_t address) {
     auto& gpu = fake_gpu();
     return gpu.memory.at(gpu.mapped.at(address));
@@ -169,9 +170,12 @@ TEST_F(CudaChunks, AFullGpuPutsNewChunksInHostMemory) {
   free(address);
 }
 
-TEST_F(CudaChunks, AllOfItLeavesTheDeviceAndReturns) {
+// So many more bytes have room on the device.
+void CudaChunks::leaves_and_returns(uint64_t more) {
+  host_.book.room[true] += static_cast<int64_t>(more);
+  before_ = host_.book.room;
   fake_gpu().registers = true;
-  const uint64_t large = allocate(12 * kMiB), small = allocate(4096);
+  const uint64_t large = allocate(12 * kMiB + more), small = allocate(4096);
   const uint64_t slab = fake_gpu().mapped.rbegin()->first;
   memory_at(large).content = 7, memory_at(large + 4 * kMiB).content = 8, memory_at(slab).content = 9;
   const auto charged = host_.book.room;
@@ -197,6 +201,13 @@ TEST_F(CudaChunks, AllOfItLeavesTheDeviceAndReturns) {
   EXPECT_EQ(host_.poisonings, 0);
   free(large);
   free(small);
+}
+
+TEST_F(CudaChunks, AllOfItLeavesTheDeviceAndReturns) { leaves_and_returns(0); }
+
+TEST_F(CudaChunks, MuchLeavesTheDeviceByRegisteredPages) {
+  leaves_and_returns(60 * kMiB);
+  EXPECT_GT(fake_gpu().registered, 0);
 }
 
 TEST_F(CudaChunks, ChunksAreNotExported) {

@@ -1,6 +1,7 @@
 #include "tests/unit/cuda/fake_driver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace bandsaw::cuda {
@@ -128,7 +129,9 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t, CUstream) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemHostRegister(void*, size_t, unsigned) {
-  return fake_gpu().registers ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  if (!fake_gpu().registers) return CUDA_ERROR_NOT_SUPPORTED;
+  std::atomic_ref(fake_gpu().registered).fetch_add(1);
+  return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void*) { return CUDA_SUCCESS; }
 // Of the beginnings of mappings, whose content stands for all of it; by several threads.

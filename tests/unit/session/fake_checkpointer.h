@@ -12,12 +12,15 @@ struct FakeCheckpointer : Checkpointer {
   void stop() override {}
   void carry_out(pid_t runner, bool off, Done done) override { orders.push_back({runner, off, std::move(done)}); }
 
+  std::chrono::microseconds last_took() const override { return took; }
+
   struct Order {
     pid_t runner;
     bool off;
     Done done;
   };
   std::vector<Order> orders;
+  std::chrono::microseconds took{};
 };
 
 }  // namespace bandsaw

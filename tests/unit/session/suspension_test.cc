@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "backend/control/event_ptr.h"
@@ -231,6 +232,21 @@ TEST_F(SuspensionTest, WhereContextsCannotReturnItStaysSuspendedAndTriesAgain) {
   suspension_->want(Suspension::Want::kRun);
   ASSERT_EQ(checkpointer_.orders.size(), 1u);  // the other's are back
   EXPECT_EQ(checkpointer_.orders[0].runner, 4712);
+}
+
+TEST_F(SuspensionTest, SaysWhatEachStepOfItsReturnTook) {
+  suspend_with_contexts();
+  EXPECT_EQ(suspension_->describe()["return_us"]["driver"], 0);
+  checkpointer_.took = std::chrono::milliseconds(254);
+  suspension_->want(Suspension::Want::kRun);
+  carried_out(0, 0);
+  answer(kMove);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  answer(kGoOn);
+  const auto took = suspension_->describe()["return_us"];
+  EXPECT_EQ(took["driver"], 254'000);
+  EXPECT_GE(took["going_on"], 2000);
+  EXPECT_LT(took["contexts"], 2000);
 }
 
 TEST_F(SuspensionTest, SleepsUntilACallComes) {
