@@ -1,11 +1,13 @@
 // Works on more device memory than may be resident, and checks each word of it. Arguments: BLOCKS, MiB each, rounds,
-// and perhaps "wait": for a line on stdin after "ready" was said, which is when all blocks have their first words. In
-// each round one kernel for each block adds to its words, on two streams; every fourth round one kernel finds all
-// blocks by a table in device memory. Prints "ok", or what is wrong, and ends with 0, 3 (a call failed) or 4.
+// and perhaps "wait": for a line on stdin after "ready" was said, which is when all blocks have their first words; or
+// "full": BLOCKS are more than there can be, and it goes on with those it gets, one of which it has freed and got
+// again. In each round one kernel for each block adds to its words, on two streams; every fourth round one kernel finds
+// all blocks by a table in device memory. Prints "ok", or what is wrong, and ends with 0, 3 (a call failed) or 4.
 #include <cuda_runtime.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 static void check(cudaError_t error, const char* what) {
@@ -37,14 +39,28 @@ __global__ void compare(const unsigned* words, size_t count, unsigned block, uns
 }
 
 int main(int argc, char** argv) {
-  const unsigned blocks = argc > 1 ? std::atoi(argv[1]) : 4, rounds = argc > 3 ? std::atoi(argv[3]) : 4;
+  unsigned blocks = argc > 1 ? std::atoi(argv[1]) : 4;
+  const unsigned rounds = argc > 3 ? std::atoi(argv[3]) : 4;
   const size_t bytes = size_t(argc > 2 ? std::atoi(argv[2]) : 16) << 20, count = bytes / sizeof(unsigned);
   std::vector<unsigned*> words(blocks);
   cudaStream_t streams[2];
   for (cudaStream_t& stream : streams) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const bool full = argc > 4 && std::strcmp(argv[4], "full") == 0;
   for (unsigned block = 0; block < blocks; ++block) {
-    check(cudaMalloc(&words[block], bytes), "cudaMalloc");
+    const cudaError_t got = cudaMalloc(&words[block], bytes);
+    if (full && got == cudaErrorMemoryAllocation && block > 1) {
+      blocks = block;
+      cudaGetLastError();
+      break;
+    }
+    check(got, "cudaMalloc");
     fill<<<8, 128>>>(words[block], count, block);
+  }
+  if (full) {
+    check(cudaFree(words[blocks / 2]), "cudaFree of a block");
+    check(cudaMalloc(&words[blocks / 2], bytes), "cudaMalloc in its place");
+    fill<<<8, 128>>>(words[blocks / 2], count, blocks / 2);
+    check(cudaFree(words[--blocks]), "cudaFree of the last block");  // for what comes below
   }
   unsigned** table = nullptr;
   unsigned* wrong = nullptr;
@@ -54,7 +70,7 @@ int main(int argc, char** argv) {
   check(cudaMemset(wrong, 0, sizeof(unsigned)), "cudaMemset");
   check(cudaDeviceSynchronize(), "the first words");
   std::printf("ready\n"), std::fflush(stdout);
-  if (argc > 4) std::getchar();
+  if (argc > 4 && !full) std::getchar();
   unsigned sum = 0;
   for (unsigned round = 1; round <= rounds; ++round, sum += round - 1) {
     if (round % 4 == 0) {

@@ -1,4 +1,5 @@
 """Programs with more memory than their virtual GPU has on the device."""
+import os
 import signal
 import time
 
@@ -72,6 +73,12 @@ def test_more_than_was_promised_is_out_of_memory():
     _finish(_start(BLOCKS, BLOCK >> 20, 1))
 
 
+def test_a_full_host_loses_nothing():
+    """Both sides are full: the next allocation fails as on a full GPU, and what there is stays right and moves on."""
+    _finish(_start(2 * MEMORY // BLOCK, BLOCK >> 20, 9, "full"))
+    wait_until(lambda: _live()["memory_used"] == _live()["memory_swapped"] == 0, 5, "the return of all memory")
+
+
 def test_two_programs_stay_within_what_is_resident_together():
     programs = [_start(BLOCKS // 2, BLOCK >> 20, 9, "wait") for _ in range(2)]
     for program in programs:
@@ -97,6 +104,21 @@ def test_a_program_killed_while_memory_moves_leaves_nothing():
         victim.send_signal(signal.SIGKILL)
         victim.wait(timeout=10)
         wait_until(lambda: _live()["memory_used"] == _live()["memory_swapped"] == 0, 5, "the dead program's memory")
+    _finish(_start(BLOCKS, BLOCK >> 20, 5))
+
+
+def test_a_runner_killed_while_memory_moves_leaves_nothing():
+    for milliseconds in (20, 60, 150):
+        program = _start(BLOCKS, BLOCK >> 20, 1000, "wait")
+        program.first_line("ready")
+        (process,) = _live()["processes"]
+        program.say()
+        wait_until(lambda before=_live()["usage"]["swapped_out"]: _live()["usage"]["swapped_out"] > before, 10, "a move")
+        time.sleep(milliseconds / 1000)
+        os.kill(process["runner"], signal.SIGKILL)
+        status, output = program.finish(20)
+        assert status == 3 and "cudaErrorDevicesUnavailable" in output, f"{status}: {output}"
+        wait_until(lambda: _live()["memory_used"] == _live()["memory_swapped"] == 0, 5, "the dead runner's memory")
     _finish(_start(BLOCKS, BLOCK >> 20, 5))
 
 
