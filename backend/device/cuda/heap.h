@@ -51,10 +51,10 @@ class Heap {
   bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
   // Whether what begins there is made of chunks: it can be exported by none.
   bool has_chunks(uint64_t address) const;
-  // As Device::chunk_move. A context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
-  CUresult move_chunk(uint64_t address, bool to_device);
-  CUresult move_chunks(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
-                       const Device::Moved& moved);
+  // As Device::chunk_move. The context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
+  CUresult move_chunk(const CudaContextRef& context, uint64_t address, bool to_device);
+  CUresult move_chunks(const CudaContextRef& context, const std::vector<uint64_t>& out, const std::vector<uint64_t>& in,
+                       uint64_t room, const Device::Moved& moved);
   // As Device::memory_leave and memory_return, with this context for the copies. Nobody may call anything else in
   // between.
   CUresult leave(CUcontext context);
@@ -109,7 +109,7 @@ class Heap {
   CUresult begin_move(const swap::Exchange::Move& what, ChunkMove* move);
   CUresult end_move(ChunkMove* move);
   CUresult rehome(Mapping* chunk, const Mapping& made);
-  CUresult exchange_chunks(swap::Exchange* exchange, const Device::Moved& moved);
+  CUresult exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const Device::Moved& moved);
   CUresult map_made(Mapping* made);
   void discard(const Mapping& memory);
   void drop_spares();
@@ -134,8 +134,9 @@ class Heap {
   std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
   std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
   std::vector<Mapping> spares_;                 // guarded by mutex_: host memory that is mapped nowhere, for moves
-  std::vector<Mapping*> away_;                  // guarded by mutex_: what has left, in the order of its bytes there
-  AwayPages away_pages_;                        // guarded by mutex_
+  std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
+  std::vector<Mapping*> away_;  // guarded by mutex_: what has left, in the order of its bytes there
+  AwayPages away_pages_;        // guarded by mutex_
 };
 
 }  // namespace bandsaw::cuda

@@ -15,27 +15,35 @@ struct Heap::ChunkMove {
   swap::Exchange::Move what;
   Mapping* chunk = nullptr;
   Mapping made;  // where its bytes go: mapped elsewhere until it takes the chunk's place
-  CUstream stream = nullptr;
+  std::shared_ptr<CudaStream> stream;
 };
 
-// Streams for the moves of one exchange, whatever the thread's program captures meanwhile.
+// Streams for the moves of one exchange, whatever the thread's program captures meanwhile. Those of the last one are
+// taken, unless their context has been replaced.
 struct Heap::Streams {
-  explicit Streams(const Driver& its_driver) : driver(its_driver) { driver.cuThreadExchangeStreamCaptureMode(&mode); }
-  ~Streams() {
-    for (const CUstream stream : idle) driver.cuStreamDestroy(stream);
-    driver.cuThreadExchangeStreamCaptureMode(&mode);
+  Streams(DriverRef its_driver, CudaContextRef in_context, std::vector<std::shared_ptr<CudaStream>>* kept)
+      : driver(std::move(its_driver)), context(std::move(in_context)), idle(*kept) {
+    std::erase_if(idle, [this](const auto& one) { return one->context != context; });
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
   }
+  ~Streams() { driver->cuThreadExchangeStreamCaptureMode(&mode); }
   Streams(const Streams&) = delete;
-  CUresult take(CUstream* stream) {
-    if (idle.empty()) return driver.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, 0);
-    *stream = idle.back();
-    idle.pop_back();
-    return CUDA_SUCCESS;
+  CUresult take(std::shared_ptr<CudaStream>* stream) {
+    if (!idle.empty()) {
+      *stream = std::move(idle.back());
+      idle.pop_back();
+      return CUDA_SUCCESS;
+    }
+    CUstream made = nullptr;
+    const CUresult result = driver->cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0);
+    if (result == CUDA_SUCCESS) *stream = std::make_shared<CudaStream>(driver, made, context, true, true);
+    return result;
   }
 
-  const Driver& driver;
+  const DriverRef driver;
+  const CudaContextRef context;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  std::vector<CUstream> idle;
+  std::vector<std::shared_ptr<CudaStream>>& idle;
 };
 
 // Null: there is none any more that lies there.
@@ -93,7 +101,7 @@ CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
   const bool charged = what.to_device && result == CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = map_made(&made);
   if (result == CUDA_SUCCESS) {
-    result = driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream);
+    result = driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream->handle);
     if (result == CUDA_SUCCESS) return result;
     if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) discard(made);
   }
@@ -106,7 +114,7 @@ CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
 CUresult Heap::end_move(ChunkMove* move) {
   const auto& [what, chunk, made, stream] = *move;
   swap::Book* const book = host_->swap_book();
-  CUresult result = driver_->cuStreamSynchronize(stream);
+  CUresult result = driver_->cuStreamSynchronize(stream->handle);
   if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(made.address, made.bytes);
   bool charged = what.to_device;
   if (result == CUDA_SUCCESS && !charged) {
@@ -143,8 +151,8 @@ CUresult Heap::rehome(Mapping* chunk, const Mapping& made) {
   return result;
 }
 
-CUresult Heap::exchange_chunks(swap::Exchange* exchange, const Device::Moved& moved) {
-  Streams streams(*driver_);
+CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const Device::Moved& moved) {
+  Streams streams(driver_, context, &move_streams_);
   std::deque<ChunkMove> under_way;
   CUresult first_error = CUDA_SUCCESS;
   const auto ended = [&](const swap::Exchange::Move& what, CUresult result) {
@@ -174,19 +182,19 @@ CUresult Heap::exchange_chunks(swap::Exchange* exchange, const Device::Moved& mo
 }
 
 // With mutex_, so that nothing is freed meanwhile.
-CUresult Heap::move_chunks(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
-                           const Device::Moved& moved) {
+CUresult Heap::move_chunks(const CudaContextRef& context, const std::vector<uint64_t>& out,
+                           const std::vector<uint64_t>& in, uint64_t room, const Device::Moved& moved) {
   std::lock_guard lock(mutex_);
   swap::Exchange exchange(moves_of(out, false), moves_of(in, true), room);
-  return exchange_chunks(&exchange, moved);
+  return exchange_chunks(context, &exchange, moved);
 }
 
-CUresult Heap::move_chunk(uint64_t address, bool to_device) {
+CUresult Heap::move_chunk(const CudaContextRef& context, uint64_t address, bool to_device) {
   std::lock_guard lock(mutex_);
   const std::vector<swap::Exchange::Move> one = moves_of({address}, to_device), none;
   if (one.empty()) return CUDA_ERROR_INVALID_VALUE;
   swap::Exchange exchange(to_device ? none : one, to_device ? one : none, one.front().bytes);
-  return exchange_chunks(&exchange, [](uint64_t, bool) {});
+  return exchange_chunks(context, &exchange, [](uint64_t, bool) {});
 }
 
 }  // namespace bandsaw::cuda
