@@ -1,4 +1,5 @@
 """Programs with more memory than their virtual GPU has on the device."""
+import functools
 import os
 import signal
 import time
@@ -30,6 +31,10 @@ def _ready(lab):
     host.vgpuctl("set", NAME, "--memory", str(MEMORY), "--resident", str(RESIDENT))
     yield
     host.vgpuctl("destroy", NAME, "--force", check=False)
+
+
+def _has_moved(before: int) -> bool:
+    return _live()["usage"]["swapped_out"] > before
 
 
 def _start(*arguments) -> Started:
@@ -112,8 +117,9 @@ def test_a_runner_killed_while_memory_moves_leaves_nothing():
         program = _start(BLOCKS, BLOCK >> 20, 1000, "wait")
         program.first_line("ready")
         (process,) = _live()["processes"]
+        moved = functools.partial(_has_moved, _live()["usage"]["swapped_out"])
         program.say()
-        wait_until(lambda before=_live()["usage"]["swapped_out"]: _live()["usage"]["swapped_out"] > before, 10, "a move")
+        wait_until(moved, 10, "a move")
         time.sleep(milliseconds / 1000)
         os.kill(process["runner"], signal.SIGKILL)
         status, output = program.finish(20)

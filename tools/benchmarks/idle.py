@@ -158,11 +158,11 @@ def table(row: dict) -> str:
     steps = columns([("first call, ms", "all", "the driver", "contexts", "memory", "going on", "the rest"),
                      way("all others sleep", row["first_ms"], row["by_step_ms"]),
                      way("one after the other", row["hurried_ms"], row["hurried_by_step_ms"])])
-    return "\n".join(columns([("virtual GPUs", "MiB each", "one awake MiB", "all asleep MiB", "by the accounts",
+    return "\n".join([*columns([("virtual GPUs", "MiB each", "one awake MiB", "all asleep MiB", "by the accounts",
                                "first call ms", "longest", "next ms", "wrong"),
                               (row["vgpus"], row["mib_each"], mib(row["one_awake"]), mib(row["held"]),
                                mib(row["accounts"]), f"{row['first_ms']:.1f}", f"{row['first_longest_ms']:.1f}",
-                               f"{row['next_ms']:.2f}", row["wrong"])]) + ["", *steps])
+                               f"{row['next_ms']:.2f}", row["wrong"])]), "", *steps])
 
 
 def missed(row: dict, device: str) -> list[str]:

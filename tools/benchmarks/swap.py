@@ -52,15 +52,16 @@ def tasks_table(rows: list[dict]) -> str:
     for row in rows:
         lines.append((row["tasks"], row.get("parts", 1), f"{row['seconds']:.3f}",
                       *[f"{row[key] / 2**30:.2f}" for key in ("bytes_in", "bytes_out")], row["wrong"]))
-    fit = [f"(without swapping {rows[0]['fit']} have room beside the large one)"] * ("fit" in rows[0])
-    return "\n".join([*columns(lines), *fit])
+    fit = rows[0].get("fit")
+    note = [] if fit is None else [f"(without swapping {fit} have room beside the large one)"]
+    return "\n".join([*columns(lines), *note])
 
 
 def table(results: list[dict]) -> str:
     made = {ROUNDS: rounds_table, TURNS: turns_table}
     texts = [made[row["case"]](row) for row in results if row["case"] in made]
     tasks = [row for row in results if row["case"] not in made]
-    return "\n\n".join(texts + [tasks_table(tasks)] * bool(tasks))
+    return "\n\n".join([*texts, tasks_table(tasks)] if tasks else texts)
 
 
 def curves(results: list[dict], device: str) -> dict[str, charts.Chart]:

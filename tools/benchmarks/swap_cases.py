@@ -15,7 +15,7 @@ BANDSAW, FITS = "Bandsaw, half of it resident", "Bandsaw, all resident"
 NATIVE, MANAGED = "bare driver, all resident", "bare driver, managed, half of it fits"
 ANSWER_S = 300
 COPIES = 8  # of a block, each way, for the rates of both directions
-BESIDE_MIB = {"soft": 2, "gpu": CONTEXT_MIB}  # of a share: what a program has before it asks for memory
+BESIDE_MIB = {"soft": 1, "gpu": CONTEXT_MIB}  # of a share: what a program has before it asks for memory
 SLACK_MIB = 256  # host memory for moving, beside what lies there: of each virtual GPU
 
 
@@ -34,13 +34,20 @@ class Settings:
         return mib // self.block_mib
 
 
+class NoMemory(Failure):
+    """A program's first allocations failed for lack of room."""
+
+
 class Rounder:
     """A program that goes round its blocks when it is told to."""
 
     def __init__(self, settings: Settings, mib: int, variables: dict[str, str], managed_of_mib: int = 0):
         words = ["managed" if managed_of_mib else "device", settings.blocks(mib), settings.block_mib, settings.times]
         self._program = Started(Figure("swapped").compile(), *words, managed_of_mib, variables=variables)
-        self._program.first_line("ready")
+        if (line := self._program.stdout.readline()) != "ready\n":
+            status, more = self._program.finish()
+            error = NoMemory if "out of memory" in line + more else Failure
+            raise error(f"the program did not begin: {status}: {line}{more[-2000:]}")
 
     def tell(self, *words) -> None:
         self._program.say(*words)
@@ -95,7 +102,7 @@ def daemon_for(settings: Settings, swap_mib: int) -> Iterator[Daemon]:
 def virtual_gpu(daemon: Daemon, settings: Settings, name: str, mib: int, resident_mib: int = 0,
                 programs: int = 1) -> Iterator[dict[str, str]]:
     """Memory for `mib` MiB of programs; what a program needs to run there."""
-    beside = programs * BESIDE_MIB[settings.kind] + settings.block_mib
+    beside = programs * BESIDE_MIB[settings.kind]
     words = ["--resident", f"{resident_mib + beside}M"] if resident_mib else []
     host.vgpuctl("create", name, "--memory", f"{mib + beside}M", *words, variables=daemon.variables)
     try:
@@ -116,7 +123,7 @@ def _go_round(program: Rounder, rounds: int) -> dict:
 
 
 def _swapped_rounds(daemon: Daemon, settings: Settings, mib: int, rounds: int) -> dict:
-    with virtual_gpu(daemon, settings, "half", mib, settings.pool_mib) as variables:
+    with virtual_gpu(daemon, settings, "half", mib + settings.block_mib, settings.pool_mib) as variables:
         with rounder(settings, mib, variables) as program:
             program.ask("rounds", 1)
             before = moved(daemon, "half")
@@ -139,7 +146,8 @@ def rounds(settings: Settings, count: int) -> dict:
     with daemon_for(settings, mib + SLACK_MIB) as daemon:
         with step(f"{mib} MiB, {settings.pool_mib} MiB resident, {count} rounds"):
             ways[BANDSAW] = _swapped_rounds(daemon, settings, mib, count)
-        with step(f"{mib} MiB, all resident"), virtual_gpu(daemon, settings, "all", mib + 2 * settings.block_mib) as its:
+        room = mib + 3 * settings.block_mib
+        with step(f"{mib} MiB, all resident"), virtual_gpu(daemon, settings, "all", room) as its:
             ways[FITS] = _fitting_rounds(its, settings, mib, count)
             own = native_environment() if settings.kind == "gpu" else its
             with rounder(settings, settings.block_mib, own) as copier:
@@ -162,7 +170,8 @@ def _rate(turns: list[dict]) -> float:
 
 
 def _alone(daemon: Daemon, settings: Settings, mib: int, count: int, milliseconds: int) -> float:
-    with virtual_gpu(daemon, settings, "alone", mib) as variables, rounder(settings, mib, variables) as program:
+    room = mib + settings.block_mib
+    with virtual_gpu(daemon, settings, "alone", room) as variables, rounder(settings, mib, variables) as program:
         program.ask("rounds", 1)
         rate = _rate([program.ask("turn", milliseconds) for _ in range(count)])
         if wrong := program.end():
@@ -180,7 +189,8 @@ def turns(settings: Settings, count: int, seconds: float) -> dict:
             alone = _alone(daemon, settings, mib, count, milliseconds)
         with step(f"two programs of {mib} MiB in a pool of {settings.pool_mib} MiB begin"):
             programs = {name: stack.enter_context(rounder(
-                settings, mib, stack.enter_context(virtual_gpu(daemon, settings, name, mib, settings.pool_mib // 2))))
+                settings, mib, stack.enter_context(virtual_gpu(daemon, settings, name, mib + settings.block_mib,
+                                                               settings.pool_mib // 2))))
                         for name in names}
         before = {name: moved(daemon, name) for name in names}
         with step(f"{count} turns of each", count) as progress:

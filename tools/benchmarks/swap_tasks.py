@@ -5,13 +5,24 @@ have a number of rounds to do; or the tasks with 128 MB alone, where one of so m
 import contextlib
 import time
 
-from benchmarks.swap_cases import BESIDE_MIB, SLACK_MIB, Rounder, Settings, daemon_for, moved, rounder, virtual_gpu
+from benchmarks.swap_cases import (
+    BESIDE_MIB,
+    SLACK_MIB,
+    NoMemory,
+    Rounder,
+    Settings,
+    daemon_for,
+    moved,
+    rounder,
+    virtual_gpu,
+)
 from lab.daemon import Daemon
 from lab.shell import step
 
 GPU_MB, LARGE_MB, SMALL_MB = 1600, 1000, 128
 COUNTS = (1, 2, 3, 4, 6, 8)  # of tasks
 PARTS = (1, 2, 4)            # virtual GPUs
+LENGTH = 10                  # rounds of a task, by those that were asked for
 NAME = "tasks"
 
 
@@ -35,7 +46,7 @@ def _tasks(daemon: Daemon, settings: Settings, variables: dict[str, str], count:
         programs = [stack.enter_context(rounder(settings, small, variables)) for _ in range(count)]
         _makespan(programs, 1)
         before = moved(daemon, NAME)
-        seconds = _makespan(programs, rounds)
+        seconds = _makespan(programs, LENGTH * rounds)
         after = moved(daemon, NAME)
         return {"tasks": count, "seconds": seconds, "bytes_in": after[0] - before[0],
                 "bytes_out": after[1] - before[1], "wrong": sum(program.end() for program in programs)}
@@ -46,19 +57,22 @@ def _room(settings: Settings) -> int:
     return sized(settings, LARGE_MB) + max(COUNTS) * (sized(settings, SMALL_MB) + BESIDE_MIB[settings.kind])
 
 
-def _that_fit(daemon: Daemon, settings: Settings) -> int:
-    """Tasks beside the large one, where all memory is on the device."""
-    begun = 0
-    with virtual_gpu(daemon, settings, NAME, settings.pool_mib, programs=max(COUNTS) + 1) as variables:
+def _have_room(daemon: Daemon, settings: Settings, count: int) -> bool:
+    with virtual_gpu(daemon, settings, NAME, settings.pool_mib, programs=count + 1) as variables:
         with contextlib.ExitStack() as stack:
             stack.enter_context(rounder(settings, sized(settings, LARGE_MB), variables))
-            while begun < max(COUNTS):
-                try:
+            try:
+                for _ in range(count):
                     stack.enter_context(rounder(settings, sized(settings, SMALL_MB), variables))
-                except AssertionError:  # its first line is an error
-                    break
-                begun += 1
-    return begun
+            except NoMemory:
+                return False
+    return True
+
+
+def _that_fit(daemon: Daemon, settings: Settings) -> int:
+    """Tasks beside the large one, where all memory is on the device."""
+    return next((count - 1 for count in range(1, max(COUNTS) + 1) if not _have_room(daemon, settings, count)),
+                max(COUNTS))
 
 
 def beside_a_large_one(settings: Settings, rounds: int) -> list[dict]:

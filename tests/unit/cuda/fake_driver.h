@@ -38,10 +38,10 @@ struct FakeGpu {
   std::map<CUmemGenericAllocationHandle, Memory> memory;
   std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
   bool no_device_memory = false;
-  int host_memory_made = 0;        // times
-  int registered = 0;  // times, by several threads
-  bool registers = false;          // host memory; where it does, runners warm up their copies too
-  int map_failures = 0;            // above 0: of the next so many mappings the last one fails
+  int host_memory_made = 0;  // times
+  int registered = 0;        // times, by several threads
+  bool registers = false;    // host memory; where it does, runners warm up their copies too
+  int map_failures = 0;      // above 0: of the next so many mappings the last one fails
 };
 
 // The one that the library is about; anybody may change it between calls.
