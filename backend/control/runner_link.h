@@ -181,6 +181,8 @@ struct UsageSlot {
   std::atomic<int32_t> held[kLimitedObjects];     // objects, by Limited
   std::atomic<int64_t> swapped_bytes;             // of memory_bytes: in host memory instead of on the device
   std::atomic<uint64_t> swapped_in, swapped_out;  // bytes that were moved
+  // Before each move the process's work ended first: for so long; and so long moves took.
+  std::atomic<uint64_t> swap_moves, swap_wait_ns, swap_move_ns;
   SlicingCounters slicing;
 };
 

@@ -47,6 +47,9 @@ void add(const Usage& part, Usage* sum) {
   sum->swapped_bytes += part.swapped_bytes;
   sum->swapped_in += part.swapped_in;
   sum->swapped_out += part.swapped_out;
+  sum->swap_moves += part.swap_moves;
+  sum->swap_wait_ns += part.swap_wait_ns;
+  sum->swap_move_ns += part.swap_move_ns;
   sum->calls += part.calls;
   sum->launches += part.launches;
   sum->bytes_in += part.bytes_in;
@@ -65,6 +68,9 @@ nlohmann::json to_json(const Usage& usage) {
           {"swapped_bytes", usage.swapped_bytes},
           {"swapped_in", usage.swapped_in},
           {"swapped_out", usage.swapped_out},
+          {"swap_moves", usage.swap_moves},
+          {"swap_wait_ns", usage.swap_wait_ns},
+          {"swap_move_ns", usage.swap_move_ns},
           {"calls", usage.calls},
           {"launches", usage.launches},
           {"bytes_in", usage.bytes_in},
@@ -236,9 +242,10 @@ void UsagePageOwner::uncharge(int slot, uint64_t bytes) {
 
 Usage UsagePageOwner::usage(int slot) const {
   const UsageSlot& from = page_->slots[slot];
-  return {from.memory_bytes, from.swapped_bytes, from.swapped_in, from.swapped_out,  from.calls,
-          from.launches,     from.bytes_in,      from.bytes_out,  from.bytes_device, from.compute_ns,
-          from.copy_ns,      from.errors,        from.sticky,     read(from.slicing)};
+  return {from.memory_bytes, from.swapped_bytes, from.swapped_in, from.swapped_out, from.swap_moves,
+          from.swap_wait_ns, from.swap_move_ns,  from.calls,      from.launches,    from.bytes_in,
+          from.bytes_out,    from.bytes_device,  from.compute_ns, from.copy_ns,     from.errors,
+          from.sticky,       read(from.slicing)};
 }
 
 EngineUse UsagePageOwner::engine_use(int slot) const {

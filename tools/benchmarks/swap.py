@@ -27,31 +27,39 @@ BLOCK_MIB = {"soft": 4, "gpu": 128}
 WANTED_TIMES, WANTED_LOST = "<= 1.2", "<= 15"
 
 
+def _moved(one: dict) -> list[str]:
+    return [*[f"{one[key] / 2**30:.2f}" for key in ("bytes_in", "bytes_out")], f"{one['moves']:.0f}",
+            *[f"{one[key]:.4f}" for key in ("wait_s", "move_s")]]
+
+
 def rounds_table(row: dict) -> str:
-    lines: list[tuple] = [("one program, round and round", "seconds", "of the bound", "GiB in", "GiB out", "wrong")]
+    lines: list[tuple] = [("one program, round and round", "seconds", "of the bound", "GiB in", "GiB out", "moves",
+                           "waits s", "moving s", "wrong")]
     for way, one in row["ways"].items():
-        moved = [f"{one[key] / 2**30:.2f}" if key in one else "" for key in ("bytes_in", "bytes_out")]
+        moved = _moved(one) if "moves" in one else [""] * 5
         lines.append((way, f"{one['seconds']:.3f}", f"{one['seconds'] / row['bound_s']:.2f}", *moved, one["wrong"]))
-    lines.append(("transfer bound", f"{row['bound_s']:.3f}", "1.00", "", "", ""))
+    lines.append(("transfer bound", f"{row['bound_s']:.3f}", "1.00", *[""] * 6))
     rates = " and ".join(f"{row['copies'][key] / 1e9:.2f}" for key in ("in_bytes_per_s", "out_bytes_per_s"))
     return "\n".join([*columns(lines), f"(both directions at once: {rates} GB/s in and out; working set "
                       f"{row['working_set'] >> 20} MiB, resident {row['resident'] >> 20} MiB)"])
 
 
 def turns_table(row: dict) -> str:
-    lines: list[tuple] = [("two programs in turns", "blocks a second", "alone", "lost %", "GiB in", "GiB out", "wrong")]
+    lines: list[tuple] = [("two programs in turns", "blocks a second", "alone", "lost %", "GiB in", "GiB out", "moves",
+                           "waits s", "moving s", "wrong")]
     for name, one in row["tenants"].items():
         lines.append((name, f"{one['per_s']:.1f}", f"{one['alone_per_s']:.1f}", f"{one['lost']:.1f}",
-                      f"{one['bytes_in'] / 2**30:.2f}", f"{one['bytes_out'] / 2**30:.2f}", one["wrong"]))
+                      *_moved(one), one["wrong"]))
     return "\n".join([*columns(lines), f"(each {row['working_set'] >> 20} MiB of a pool of {row['pool'] >> 20} MiB, "
                       f"{row['turns']} turns of {row['turn_s']:g} s each)"])
 
 
 def tasks_table(rows: list[dict]) -> str:
-    lines: list[tuple] = [("tasks", "virtual GPUs", "seconds", "GiB in", "GiB out", "wrong")]
+    lines: list[tuple] = [("tasks", "virtual GPUs", "seconds", "GiB in", "GiB out", "moves", "waits s", "moving s",
+                           "wrong")]
     for row in rows:
         lines.append((row["tasks"], row.get("parts", 1), f"{row['seconds']:.3f}",
-                      *[f"{row[key] / 2**30:.2f}" for key in ("bytes_in", "bytes_out")], row["wrong"]))
+                      *_moved(row), row["wrong"]))
     fit = rows[0].get("fit")
     note = [] if fit is None else [f"(without swapping {fit} have room beside the large one)"]
     return "\n".join([*columns(lines), *note])

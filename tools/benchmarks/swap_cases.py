@@ -111,10 +111,26 @@ def virtual_gpu(daemon: Daemon, settings: Settings, name: str, mib: int, residen
         daemon.destroy(name)
 
 
-def moved(daemon: Daemon, name: str) -> tuple[int, int]:
-    """Bytes to the device, and off it, so far."""
+@dataclasses.dataclass
+class Moved:
+    """What a virtual GPU's memory has done so far: bytes each way, and seconds in which its programs' work waited: for
+    the end of earlier work, and while memory moved."""
+    bytes_in: float
+    bytes_out: float
+    moves: float
+    wait_s: float
+    move_s: float
+
+    def since(self, before: "Moved", parts: int = 1) -> dict[str, float]:
+        """Of each of so many equal parts."""
+        mine, earlier = dataclasses.asdict(self), dataclasses.asdict(before)
+        return {key: (mine[key] - earlier[key]) / parts for key in mine}
+
+
+def moved(daemon: Daemon, name: str) -> Moved:
     usage = daemon.control.need("GET", f"/v1/vgpus/{name}")["live"]["usage"]
-    return usage["swapped_in"], usage["swapped_out"]
+    return Moved(usage["swapped_in"], usage["swapped_out"], usage["swap_moves"], usage["swap_wait_ns"] / 1e9,
+                 usage["swap_move_ns"] / 1e9)
 
 
 def _go_round(program: Rounder, rounds: int) -> dict:
@@ -128,9 +144,7 @@ def _swapped_rounds(daemon: Daemon, settings: Settings, mib: int, rounds: int) -
             program.ask("rounds", 1)
             before = moved(daemon, "half")
             seconds = program.ask("rounds", rounds)["seconds"] / rounds
-            after = moved(daemon, "half")
-            return {"seconds": seconds, "bytes_in": (after[0] - before[0]) / rounds,
-                    "bytes_out": (after[1] - before[1]) / rounds, "wrong": program.end()}
+            return {"seconds": seconds, **moved(daemon, "half").since(before, rounds), "wrong": program.end()}
 
 
 def _fitting_rounds(variables: dict[str, str], settings: Settings, mib: int, rounds: int,
@@ -169,24 +183,38 @@ def _rate(turns: list[dict]) -> float:
     return sum(one["steps"] for one in turns) / sum(one["seconds"] for one in turns)
 
 
-def _alone(daemon: Daemon, settings: Settings, mib: int, count: int, milliseconds: int) -> float:
+def _alone(daemon: Daemon, settings: Settings, mib: int, count: int, milliseconds: int) -> list[dict]:
     room = mib + settings.block_mib
     with virtual_gpu(daemon, settings, "alone", room) as variables, rounder(settings, mib, variables) as program:
         program.ask("rounds", 1)
-        rate = _rate([program.ask("turn", milliseconds) for _ in range(count)])
+        turns_alone = [program.ask("turn", milliseconds) for _ in range(count)]
         if wrong := program.end():
             raise Failure(f"alone, {wrong} words are wrong")
-        return rate
+        return turns_alone
 
 
 def turns(settings: Settings, count: int, seconds: float) -> dict:
-    """Two programs, each on a virtual GPU of 0.75 of the pool's memory and half of the pool for certain."""
-    mib, names = settings.pool_mib * 3 // 4 // settings.block_mib * settings.block_mib, ("first", "second")
+    """Two programs, each on a virtual GPU of 0.75 of the pool's memory and half of the pool for certain. What one does
+    alone is measured before and after them."""
+    mib = settings.pool_mib * 3 // 4 // settings.block_mib * settings.block_mib
     milliseconds = round(1000 * seconds)
+    half = (count + 1) // 2
+    with daemon_for(settings, 2 * (mib + SLACK_MIB)) as daemon:
+        with step(f"{mib} MiB alone, {half} turns"):
+            turns_alone = _alone(daemon, settings, mib, half, milliseconds)
+        tenants = _in_turns(daemon, settings, mib, count, milliseconds)
+        with step(f"{mib} MiB alone, {half} turns more"):
+            alone = _rate(turns_alone + _alone(daemon, settings, mib, half, milliseconds))
+    for one in tenants.values():
+        one |= {"alone_per_s": alone, "lost": 100 * (1 - one["per_s"] / alone)}
+    return {"pool": settings.pool_mib << 20, "working_set": mib << 20, "turns": count, "turn_s": seconds,
+            "tenants": tenants}
+
+
+def _in_turns(daemon: Daemon, settings: Settings, mib: int, count: int, milliseconds: int) -> dict[str, dict]:
+    names = ("first", "second")
     found: dict[str, list[dict]] = {name: [] for name in names}
-    with daemon_for(settings, 2 * (mib + SLACK_MIB)) as daemon, contextlib.ExitStack() as stack:
-        with step(f"{mib} MiB alone, {count} turns"):
-            alone = _alone(daemon, settings, mib, count, milliseconds)
+    with contextlib.ExitStack() as stack:
         with step(f"two programs of {mib} MiB in a pool of {settings.pool_mib} MiB begin"):
             programs = {name: stack.enter_context(rounder(
                 settings, mib, stack.enter_context(virtual_gpu(daemon, settings, name, mib + settings.block_mib,
@@ -200,8 +228,5 @@ def turns(settings: Settings, count: int, seconds: float) -> dict:
                 progress.advance()
         after = {name: moved(daemon, name) for name in names}
         wrong = {name: program.end() for name, program in programs.items()}
-    tenants = {name: {"per_s": _rate(found[name]), "alone_per_s": alone,
-                      "lost": 100 * (1 - _rate(found[name]) / alone), "bytes_in": after[name][0] - before[name][0],
-                      "bytes_out": after[name][1] - before[name][1], "wrong": wrong[name]} for name in names}
-    return {"pool": settings.pool_mib << 20, "working_set": mib << 20, "turns": count, "turn_s": seconds,
-            "tenants": tenants}
+    return {name: {"per_s": _rate(found[name]), **after[name].since(before[name]), "wrong": wrong[name]}
+            for name in names}

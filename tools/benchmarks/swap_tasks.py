@@ -47,9 +47,8 @@ def _tasks(daemon: Daemon, settings: Settings, variables: dict[str, str], count:
         _makespan(programs, 1)
         before = moved(daemon, NAME)
         seconds = _makespan(programs, LENGTH * rounds)
-        after = moved(daemon, NAME)
-        return {"tasks": count, "seconds": seconds, "bytes_in": after[0] - before[0],
-                "bytes_out": after[1] - before[1], "wrong": sum(program.end() for program in programs)}
+        return {"tasks": count, "seconds": seconds, **moved(daemon, NAME).since(before),
+                "wrong": sum(program.end() for program in programs)}
 
 
 def _room(settings: Settings) -> int:
