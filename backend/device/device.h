@@ -275,26 +275,8 @@ class Device {
   // Memory. Addresses lie in the device's part of the window.
   virtual CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) = 0;
   virtual void memory_free(uint64_t address, Done done) = 0;
-  // Moves the chunk that begins at `address` to the device or to host memory; it keeps its address and its bytes, and
-  // is charged there. No work is on the device meanwhile, and none comes. INVALID_VALUE: there is no such chunk any
-  // more; OUT_OF_MEMORY: no room, and it is where it was.
-  virtual CUresult chunk_move(uint64_t /*address*/, bool /*to_device*/) { return CUDA_ERROR_NOT_SUPPORTED; }
-  // Moves several, in this order and in both directions at once where the device can. `room`: bytes that may come
-  // before anything has gone. `moved` is called for each that has; what is gone by now is left out. The first error
-  // ends it, and what has moved by then stays where it is.
-  using Moved = std::function<void(uint64_t address, bool to_device)>;
-  virtual CUresult chunks_move(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t /*room*/,
-                               const Moved& moved) {
-    for (const bool to_device : {false, true}) {
-      for (const uint64_t address : to_device ? in : out) {
-        const CUresult result = chunk_move(address, to_device);
-        if (result == CUDA_ERROR_INVALID_VALUE) continue;
-        if (result != CUDA_SUCCESS) return result;
-        moved(address, to_device);
-      }
-    }
-    return CUDA_SUCCESS;
-  }
+  // No work is on the device, and none comes. The first error ends it (OUT_OF_MEMORY: no room); the rest stays.
+  virtual CUresult chunks_move(const swap::Moves&) { return CUDA_ERROR_NOT_SUPPORTED; }
   // All of this process's memory leaves the device for host memory, and returns to the same addresses. No work is on
   // the device, and no other method is called in between. OUT_OF_MEMORY: no room there; it is where it was.
   virtual CUresult memory_leave() { return CUDA_ERROR_NOT_SUPPORTED; }

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kLongestPause{10000};
 constexpr std::chrono::seconds kWaiterTimeout{30};
 constexpr std::chrono::seconds kPaceSaidAgain{60};
 constexpr long kTickMs = 100;
-constexpr long kWarmLaterMs = 1000;  // after a hold
+constexpr long kWarmLaterMs = 300;  // after a hold
 // The first warm runner waits this long: vgpud's first questions, and those of who has the virtual GPU made, go before.
 constexpr long kFirstWarmMs = 50;
 

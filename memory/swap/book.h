@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace bandsaw::swap {
@@ -14,6 +15,14 @@ inline constexpr uint64_t kLargestChunk = 32u << 20;
 struct Piece {
   uint64_t offset = 0, bytes = 0;
   bool on_device = true;
+};
+
+// Chunks that are to move, named by their addresses, which they keep: in this order `out` to host memory and `in` to
+// the device. They are charged where they come. What has been freed meanwhile is left out.
+struct Moves {
+  std::vector<uint64_t> out, in;
+  uint64_t room = 0;                                            // bytes that may come before anything has gone
+  std::function<void(uint64_t address, bool to_device)> moved;  // called for each that has
 };
 
 // Whoever decides where chunks lie, as the device sees it. Thread-safe; the device may hold locks of its own.

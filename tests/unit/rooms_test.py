@@ -39,7 +39,7 @@ MAY_INCLUDE = {
                        "vgpu-sched/ptx/guard_area.h"],
     "backend/device/image": ["vgpu-sched/ptx"],
     "backend/device/cuda": ["backend/device", "backend/device/image", "guest-driver/uapi", "memory", "memory/base",
-                            "memory/swap/book.h", "vgpu-sched/ptx"],
+                            "memory/swap/book.h", "memory/swap/exchange.h", "vgpu-sched/ptx"],
     "backend/device/soft": ["backend/device", "backend/device/image", "guest-driver/uapi", "memory", "memory/base",
                             "memory/swap/book.h", "backend/device/soft/timing"],
     "backend/device/soft/timing": [],

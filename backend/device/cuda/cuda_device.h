@@ -87,9 +87,7 @@ class CudaDevice final : public Device {
 
   CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
   void memory_free(uint64_t address, Done done) override;
-  CUresult chunk_move(uint64_t address, bool to_device) override;
-  CUresult chunks_move(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
-                       const Moved& moved) override;
+  CUresult chunks_move(const swap::Moves& moves) override;
   CUresult memory_leave() override;
   CUresult memory_return() override;
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;

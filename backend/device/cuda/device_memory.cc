@@ -29,15 +29,9 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
   when_idle(nullptr, free, std::move(done));
 }
 
-CUresult CudaDevice::chunk_move(uint64_t address, bool to_device) {
+CUresult CudaDevice::chunks_move(const swap::Moves& moves) {
   if (const CUresult result = enter()) return result;
-  return check(heap_->move_chunk(own_context(), address, to_device));
-}
-
-CUresult CudaDevice::chunks_move(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in, uint64_t room,
-                                 const Moved& moved) {
-  if (const CUresult result = enter()) return result;
-  return check(heap_->move_chunks(own_context(), out, in, room, moved));
+  return check(heap_->move_chunks(own_context(), moves));
 }
 
 // Pools keep what they do not need now.

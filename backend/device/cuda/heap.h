@@ -15,7 +15,6 @@
 
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/spare.h"
-#include "backend/device/device.h"
 #include "memory/base/range_allocator.h"
 #include "memory/swap/book.h"
 #include "memory/swap/exchange.h"
@@ -51,10 +50,8 @@ class Heap {
   bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
   // Whether what begins there is made of chunks: it can be exported by none.
   bool has_chunks(uint64_t address) const;
-  // As Device::chunk_move. The context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
-  CUresult move_chunk(const CudaContextRef& context, uint64_t address, bool to_device);
-  CUresult move_chunks(const CudaContextRef& context, const std::vector<uint64_t>& out, const std::vector<uint64_t>& in,
-                       uint64_t room, const Device::Moved& moved);
+  // As Device::chunks_move. The context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
+  CUresult move_chunks(const CudaContextRef& context, const swap::Moves& moves);
   // As Device::memory_leave and memory_return, with this context for the copies. Nobody may call anything else in
   // between.
   CUresult leave(CUcontext context);
@@ -109,7 +106,7 @@ class Heap {
   CUresult begin_move(const swap::Exchange::Move& what, ChunkMove* move);
   CUresult end_move(ChunkMove* move);
   CUresult rehome(Mapping* chunk, const Mapping& made);
-  CUresult exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const Device::Moved& moved);
+  CUresult exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const swap::Moves& moves);
   CUresult map_made(Mapping* made);
   void discard(const Mapping& memory);
   void drop_spares();

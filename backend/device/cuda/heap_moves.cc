@@ -151,7 +151,7 @@ CUresult Heap::rehome(Mapping* chunk, const Mapping& made) {
   return result;
 }
 
-CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const Device::Moved& moved) {
+CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const swap::Moves& moves) {
   Streams streams(driver_, context, &move_streams_);
   std::deque<ChunkMove> under_way;
   CUresult first_error = CUDA_SUCCESS;
@@ -176,25 +176,16 @@ CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* ex
     under_way.pop_front();
     const CUresult result = end_move(&move);
     streams.idle.push_back(move.stream);
-    if (result == CUDA_SUCCESS) moved(move.what.address, move.what.to_device);
+    if (result == CUDA_SUCCESS) moves.moved(move.what.address, move.what.to_device);
     ended(move.what, result);
   }
 }
 
 // With mutex_, so that nothing is freed meanwhile.
-CUresult Heap::move_chunks(const CudaContextRef& context, const std::vector<uint64_t>& out,
-                           const std::vector<uint64_t>& in, uint64_t room, const Device::Moved& moved) {
+CUresult Heap::move_chunks(const CudaContextRef& context, const swap::Moves& moves) {
   std::lock_guard lock(mutex_);
-  swap::Exchange exchange(moves_of(out, false), moves_of(in, true), room);
-  return exchange_chunks(context, &exchange, moved);
-}
-
-CUresult Heap::move_chunk(const CudaContextRef& context, uint64_t address, bool to_device) {
-  std::lock_guard lock(mutex_);
-  const std::vector<swap::Exchange::Move> one = moves_of({address}, to_device), none;
-  if (one.empty()) return CUDA_ERROR_INVALID_VALUE;
-  swap::Exchange exchange(to_device ? none : one, to_device ? one : none, one.front().bytes);
-  return exchange_chunks(context, &exchange, [](uint64_t, bool) {});
+  swap::Exchange exchange(moves_of(moves.out, false), moves_of(moves.in, true), moves.room);
+  return exchange_chunks(context, &exchange, moves);
 }
 
 }  // namespace bandsaw::cuda

@@ -8,9 +8,13 @@
 
 #include "backend/device/soft/memory_table.h"
 #include "memory/base/log.h"
-#include "memory/swap/exchange.h"
 
 namespace bandsaw::soft {
+namespace {
+
+constexpr size_t kSparePagesMost = 2;
+
+}  // namespace
 
 Memory::Pages Memory::take_spare_pages(uint64_t bytes) {
   const auto found = std::ranges::find(spare_pages_, bytes, &Pages::bytes);
@@ -25,7 +29,7 @@ Memory::Pages Memory::take_spare_pages(uint64_t bytes) {
 }
 
 void Memory::keep_spare_pages(const Pages& pages) {
-  if (spare_pages_.size() < swap::Exchange::kUnderWayMost) return spare_pages_.push_back(pages);
+  if (spare_pages_.size() < kSparePagesMost) return spare_pages_.push_back(pages);
   ::munmap(pages.at, pages.bytes);
 }
 
@@ -73,6 +77,18 @@ CUresult Memory::move_chunk(uint64_t address, bool to_device) {
   }
   book->charge_move(chunk->bytes, !to_device);
   return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult Memory::move_chunks(const swap::Moves& moves) {
+  for (const bool to_device : {false, true}) {
+    for (const uint64_t address : to_device ? moves.in : moves.out) {
+      const CUresult result = move_chunk(address, to_device);
+      if (result == CUDA_ERROR_INVALID_VALUE) continue;
+      if (result != CUDA_SUCCESS) return result;
+      moves.moved(address, to_device);
+    }
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace bandsaw::soft

@@ -96,9 +96,9 @@ class Memory {
   // processes can map it. Nobody may use them meanwhile. INVALID_VALUE: no such allocation begins there.
   CUresult share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* file, uint64_t* bytes);
 
-  // As Device::chunk_move. On this device host memory is other pages of the same kind, so that who still uses the old
+  // As Device::chunks_move. On this device host memory is other pages of the same kind, so that who still uses the old
   // ones loses what it writes.
-  CUresult move_chunk(uint64_t address, bool to_device);
+  CUresult move_chunks(const swap::Moves& moves);
 
   // As Device::memory_leave and memory_return: the pages of all allocations go elsewhere in this process, and what is
   // behind them faults. Nobody may call anything else in between.
@@ -169,6 +169,7 @@ class Memory {
   Pages take_spare_pages(uint64_t bytes);
   void keep_spare_pages(const Pages& pages);
   void drop_spare_pages();
+  CUresult move_chunk(uint64_t address, bool to_device);
   bool rehome(uint64_t address, uint64_t bytes);
   std::vector<Pages> spare_pages_;
   uint64_t used_ = 0;

@@ -91,7 +91,7 @@ class SoftDevice final : public Device, public GivesAgain {
   std::string exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) override;
   CUresult exec_make(const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps,
                      ExecRef* exec) override;
-  CUresult chunk_move(uint64_t address, bool to_device) override { return memory_->move_chunk(address, to_device); }
+  CUresult chunks_move(const swap::Moves& moves) override { return memory_->move_chunks(moves); }
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;
   void settle(Done done) override;

@@ -151,14 +151,14 @@ void Swapper::settle() {
 // Nothing is on the device.
 void Swapper::move() {
   std::unique_lock lock(mutex_);
-  const Plan now = plan();
+  Plan now = plan();
   lock.unlock();
+  const auto moved = [this](uint64_t chunk, bool to_device) {
+    std::lock_guard guard(mutex_);
+    chunks_.moved(chunk, to_device, ns(clock_.now()));
+  };
   const Clock::Point begin = clock_.now();
-  const CUresult result =
-      device_->chunks_move(now.out, now.in, page_.room_on_device(), [this](uint64_t chunk, bool to_device) {
-        std::lock_guard guard(mutex_);
-        chunks_.moved(chunk, to_device, ns(clock_.now()));
-      });
+  const CUresult result = device_->chunks_move({std::move(now.out), std::move(now.in), page_.room_on_device(), moved});
   count(page_.slot().swap_moves);
   count(page_.slot().swap_wait_ns, ns(begin) - ns(begun_));
   count(page_.slot().swap_move_ns, ns(clock_.now()) - ns(begin));

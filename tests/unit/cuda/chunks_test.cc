@@ -66,6 +66,14 @@ class CudaChunks : public ::testing::Test {
     EXPECT_EQ(result.get_future().get(), CUDA_SUCCESS);
   }
   void leaves_and_returns(uint64_t more);
+  // INVALID_VALUE: nothing moves and nothing is wrong, as of a chunk that has been freed.
+  CUresult move(uint64_t chunk, bool to_device) {
+    const std::vector<uint64_t> one{chunk}, none;
+    bool any = false;
+    const CUresult result = device_->chunks_move(
+        {to_device ? none : one, to_device ? one : none, 8 * kMiB, [&](uint64_t, bool) { any = true; }});
+    return result == CUDA_SUCCESS && !any ? CUDA_ERROR_INVALID_VALUE : result;
+  }
   static FakeGpu::Memory& memory_at(uint64_t address) {
     auto& gpu = fake_gpu();
     return gpu.memory.at(gpu.mapped.at(address));
@@ -92,18 +100,18 @@ TEST_F(CudaChunks, AMovedChunkKeepsItsAddressAndItsBytes) {
   const uint64_t address = allocate(12 * kMiB), swapped = address + 8 * kMiB;
   memory_at(address).content = 7, memory_at(swapped).content = 9;
   const size_t handles = fake_gpu().memory.size(), mappings = fake_gpu().mapped.size();
-  EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(device_->chunk_move(address, false), CUDA_SUCCESS);
-  EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_SUCCESS);
+  EXPECT_EQ(move(swapped, true), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(move(address, false), CUDA_SUCCESS);
+  EXPECT_EQ(move(swapped, true), CUDA_SUCCESS);
   EXPECT_FALSE(memory_at(address).on_device);
   EXPECT_TRUE(memory_at(swapped).on_device);
   EXPECT_EQ(memory_at(address).content, 7);
   EXPECT_EQ(memory_at(swapped).content, 9);
   EXPECT_EQ(fake_gpu().memory.size(), handles + 1) << "host memory that is kept for the next move";
   EXPECT_EQ(fake_gpu().mapped.size(), mappings);
-  EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(move(swapped, true), CUDA_ERROR_INVALID_VALUE);
   free(address);
-  EXPECT_EQ(device_->chunk_move(address, true), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(move(address, true), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(CudaChunks, ChunksChangePlacesWithoutNewHostMemory) {
@@ -115,10 +123,10 @@ TEST_F(CudaChunks, ChunksChangePlacesWithoutNewHostMemory) {
     ++moves;
     EXPECT_EQ(memory_at(chunk).on_device, to_device);
   };
-  EXPECT_EQ(device_->chunks_move(first, last, 0, moved), CUDA_SUCCESS);
+  EXPECT_EQ(device_->chunks_move({first, last, 0, moved}), CUDA_SUCCESS);
   const auto made = fake_gpu().host_memory_made;
   for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(device_->chunks_move(turn % 2 ? first : last, turn % 2 ? last : first, 0, moved), CUDA_SUCCESS);
+    EXPECT_EQ(device_->chunks_move({turn % 2 ? first : last, turn % 2 ? last : first, 0, moved}), CUDA_SUCCESS);
   }
   EXPECT_EQ(moves, 16);
   EXPECT_EQ(fake_gpu().host_memory_made, made);
@@ -133,7 +141,7 @@ TEST_F(CudaChunks, AFullHostKeepsChunksOnTheDeviceAndNothingIsLost) {
   const int64_t host = std::exchange(host_.book.room[false], 0);
   const auto charged = host_.book.room;
   int moves = 0;
-  EXPECT_EQ(device_->chunks_move({on_device}, {swapped}, 0, [&](uint64_t, bool) { ++moves; }),
+  EXPECT_EQ(device_->chunks_move({{on_device}, {swapped}, 0, [&](uint64_t, bool) { ++moves; }}),
             CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(moves, 0);
   EXPECT_EQ(host_.book.room, charged);
@@ -150,13 +158,13 @@ TEST_F(CudaChunks, AChunkStaysWhereTheDriverRefusesItsMove) {
   const auto charged = host_.book.room;
   for (const int failing : {1, 2}) {  // where it is copied to, and at its own address
     fake_gpu().map_failures = failing;
-    EXPECT_EQ(device_->chunk_move(address, false), CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(move(address, false), CUDA_ERROR_UNKNOWN);
     EXPECT_TRUE(memory_at(address).on_device);
     EXPECT_EQ(memory_at(address).content, 5);
     EXPECT_EQ(host_.book.room, charged);
   }
   EXPECT_EQ(host_.poisonings, 0);
-  EXPECT_EQ(device_->chunk_move(address, false), CUDA_SUCCESS);
+  EXPECT_EQ(move(address, false), CUDA_SUCCESS);
   free(address);
 }
 
@@ -166,7 +174,7 @@ TEST_F(CudaChunks, AFullGpuPutsNewChunksInHostMemory) {
   EXPECT_FALSE(memory_at(address).on_device);
   EXPECT_EQ(host_.book.room[true], 8 * kMiB);
   fake_gpu().no_device_memory = false;
-  EXPECT_EQ(device_->chunk_move(address, true), CUDA_SUCCESS);
+  EXPECT_EQ(move(address, true), CUDA_SUCCESS);
   free(address);
 }
 
