@@ -103,9 +103,14 @@ CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
   if (result == CUDA_SUCCESS) {
     result = driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream->handle);
     if (result == CUDA_SUCCESS) return result;
-    if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) discard(made);
+    // An address that is still in use is not given to anybody.
+    if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) {
+      discard(made);
+      ranges_.give_back(*scratch, made.bytes);
+    }
+  } else {
+    ranges_.give_back(*scratch, made.bytes);
   }
-  ranges_.give_back(*scratch, made.bytes);
   if (charged) book->charge_move(what.bytes, false);
   return result;
 }
