@@ -416,7 +416,7 @@ void Process::run_callback(const HostCallback& callback, CUresult status, Done d
 void Process::poisoned(CUresult error) {
   if (poisoned()) return;
   usage_page_.slot().sticky.store(error, std::memory_order_relaxed);
-  charge_fault(&usage_page_);
+  usage_page_.charge_fault();
   fail(error);
 }
 

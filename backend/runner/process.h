@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 
-#include "backend/runner/execution/context_pace.h"
 #include "backend/runner/execution/copy_pieces.h"
 #include "backend/runner/execution/gate.h"
 #include "backend/runner/execution/graph_segments.h"
@@ -115,7 +114,7 @@ class Process final : public DeviceHost {
   void compiling(uint32_t kernels) override;
   bool charge_memory(int64_t bytes) override { return usage_page_.charge(bytes); }
   swap::Book* swap_book() override { return &swapper_; }
-  void pace_context() override { runner::pace_context(&usage_page_); }
+  void pace_context() override { usage_page_.pace_context(); }
   void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     usage_page_.count_time(engine, nanoseconds, bytes);
   }

@@ -1,5 +1,5 @@
 // What programs make everybody on the GPU wait for: contexts at their beginning. Of further contexts and faults their
-// runners take care (backend/runner/execution/context_pace.h); both take from one budget.
+// runners take care (backend/runner/memory/usage_page_stalls.cc); both take from one budget.
 #include "backend/control/stall_budget.h"
 #include "backend/session/usage_page_owner.h"
 #include "memory/base/clock.h"

@@ -71,6 +71,7 @@ class Heap {
     CUmemGenericAllocationHandle handle = 0;
     uint64_t address = 0, bytes = 0;
     bool on_device = true;
+    uint64_t beside = 0;  // of host memory: where it stays mapped for copies, whatever chunk it is; 0: nowhere
   };
   struct Slab {
     explicit Slab(const Mapping& from) : mapping(from), ranges(from.address, from.bytes) {}
@@ -109,6 +110,8 @@ class Heap {
   CUresult exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const swap::Moves& moves);
   CUresult map_made(Mapping* made);
   void discard(const Mapping& memory);
+  CUresult leave(uint64_t address, uint64_t bytes);
+  CUresult release(const Mapping& memory);
   void drop_spares();
   // heap_away.cc
   struct AwayPages {
@@ -128,9 +131,9 @@ class Heap {
   std::function<void()> before_changes_;
   RangeAllocator ranges_;
   mutable std::mutex mutex_;
-  std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
-  std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
-  std::vector<Mapping> spares_;                 // guarded by mutex_: host memory that is mapped nowhere, for moves
+  std::map<uint64_t, Allocation> allocations_;             // guarded by mutex_
+  std::vector<std::shared_ptr<Slab>> slabs_;               // guarded by mutex_
+  std::vector<Mapping> spares_;                            // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   std::vector<Mapping*> away_;  // guarded by mutex_: what has left, in the order of its bytes there
   AwayPages away_pages_;        // guarded by mutex_

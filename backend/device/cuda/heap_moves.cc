@@ -1,8 +1,9 @@
 // Chunks that change places between the device and host memory. A chunk's bytes are copied to other memory, which then
 // takes its place at its address; its old memory goes. While one is copied, the memory of another changes.
 //
-// Device memory is made and given back in no time. Host memory is not: the driver finds and pins its pages. So what a
-// chunk has left behind there is kept for the next one that leaves the device.
+// Device memory is made and mapped in no time. Host memory is not: the driver finds and pins its pages (5 GB/s on an
+// H100), and maps each of them (100 GB/s). So what a chunk has left behind there is kept for the next one that leaves
+// the device, and stays mapped at an address of its own, beside that of the chunk.
 #include <algorithm>
 #include <deque>
 
@@ -64,26 +65,46 @@ std::vector<swap::Exchange::Move> Heap::moves_of(const std::vector<uint64_t>& ch
   return moves;
 }
 
+// Takes memory for the bytes of a chunk, mapped at an address of its own.
 CUresult Heap::map_made(Mapping* made) {
-  const auto spare = std::find_if(spares_.begin(), spares_.end(), [&](const Mapping& one) {
-    return one.on_device == made->on_device && one.bytes == made->bytes;
-  });
-  if (spare == spares_.end()) return map_chunk(made);
-  const CUresult result = map_at(made->address, made->bytes, spare->handle);
-  if (result != CUDA_SUCCESS) return result;
-  made->handle = spare->handle;
-  spares_.erase(spare);
+  const auto spare =
+      std::find_if(spares_.begin(), spares_.end(), [made](const Mapping& one) { return one.bytes == made->bytes; });
+  const bool reuses = !made->on_device && spare != spares_.end();
+  if (reuses) *made = *spare;
+  if (made->beside == 0) {
+    const auto range = ranges_.take(made->bytes, granularity_);
+    if (!range) return CUDA_ERROR_OUT_OF_MEMORY;
+    made->address = *range;
+    const CUresult result = reuses ? map_at(*range, made->bytes, made->handle) : map_chunk(made);
+    if (result != CUDA_SUCCESS) ranges_.give_back(*range, made->bytes);
+    if (result != CUDA_SUCCESS) return result;
+    if (!made->on_device) made->beside = *range;
+  }
+  if (!made->on_device) made->address = made->beside;
+  if (reuses) spares_.erase(spare);
   return CUDA_SUCCESS;
 }
 
-// Memory that is mapped nowhere any more.
+// Memory that is no chunk's any more.
 void Heap::discard(const Mapping& memory) {
   if (!memory.on_device && spares_.size() < swap::Exchange::kUnderWayMost) return spares_.push_back(memory);
-  driver_->cuMemRelease(memory.handle);
+  release(memory);
+}
+
+// An address that is still in use is not given to anybody.
+CUresult Heap::leave(uint64_t address, uint64_t bytes) {
+  const CUresult result = unmap_at(address, bytes);
+  if (result == CUDA_SUCCESS) ranges_.give_back(address, bytes);
+  return result;
+}
+
+CUresult Heap::release(const Mapping& memory) {
+  if (memory.beside != 0) leave(memory.beside, memory.bytes);
+  return driver_->cuMemRelease(memory.handle);
 }
 
 void Heap::drop_spares() {
-  for (const Mapping& spare : spares_) driver_->cuMemRelease(spare.handle);
+  for (const Mapping& spare : spares_) release(spare);
   spares_.clear();
 }
 
@@ -93,23 +114,14 @@ CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
   move->chunk = find_chunk(what.address, !what.to_device);
   Mapping& made = move->made;
   made = {.bytes = what.bytes, .on_device = what.to_device};
-  const auto scratch = ranges_.take(made.bytes, granularity_);
-  if (!scratch) return CUDA_ERROR_OUT_OF_MEMORY;
-  made.address = *scratch;
   swap::Book* const book = host_->swap_book();
-  CUresult result = !what.to_device || book->charge_move(what.bytes, true) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-  const bool charged = what.to_device && result == CUDA_SUCCESS;
+  const bool charged = what.to_device && book->charge_move(what.bytes, true);
+  CUresult result = !what.to_device || charged ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) result = map_made(&made);
   if (result == CUDA_SUCCESS) {
     result = driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream->handle);
     if (result == CUDA_SUCCESS) return result;
-    // An address that is still in use is not given to anybody.
-    if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) {
-      discard(made);
-      ranges_.give_back(*scratch, made.bytes);
-    }
-  } else {
-    ranges_.give_back(*scratch, made.bytes);
+    if (made.beside != 0 || leave(made.address, made.bytes) == CUDA_SUCCESS) discard(made);
   }
   if (charged) book->charge_move(what.bytes, false);
   return result;
@@ -120,7 +132,7 @@ CUresult Heap::end_move(ChunkMove* move) {
   const auto& [what, chunk, made, stream] = *move;
   swap::Book* const book = host_->swap_book();
   CUresult result = driver_->cuStreamSynchronize(stream->handle);
-  if (unmap_at(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(made.address, made.bytes);
+  if (made.beside == 0) leave(made.address, made.bytes);
   bool charged = what.to_device;
   if (result == CUDA_SUCCESS && !charged) {
     charged = book->charge_move(what.bytes, false);
@@ -135,7 +147,7 @@ CUresult Heap::end_move(ChunkMove* move) {
   return result;
 }
 
-// `made`, which is mapped nowhere, takes the chunk's place.
+// `made` takes the chunk's place.
 CUresult Heap::rehome(Mapping* chunk, const Mapping& made) {
   CUresult result = unmap_at(chunk->address, chunk->bytes);
   if (result == CUDA_SUCCESS) {
@@ -153,6 +165,7 @@ CUresult Heap::rehome(Mapping* chunk, const Mapping& made) {
   discard(*chunk);
   chunk->handle = made.handle;
   chunk->on_device = made.on_device;
+  chunk->beside = made.beside;
   return result;
 }
 
@@ -164,8 +177,23 @@ CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* ex
     exchange->ended(what, result == CUDA_SUCCESS);
     if (first_error == CUDA_SUCCESS) first_error = result;
   };
+  const auto end = [&](std::deque<ChunkMove>::iterator which) {
+    ChunkMove move = *which;
+    under_way.erase(which);
+    const CUresult result = end_move(&move);
+    streams.idle.push_back(move.stream);
+    if (result == CUDA_SUCCESS) moves.moved(move.what.address, move.what.to_device);
+    ended(move.what, result);
+  };
+  const auto coming = [](const ChunkMove& move) { return move.what.to_device; };
   for (;;) {
     while (const auto next = exchange->next()) {
+      // What comes leaves host memory behind, which is sooner there than new one.
+      while (!next->to_device && spares_.empty()) {
+        const auto first = std::find_if(under_way.begin(), under_way.end(), coming);
+        if (first == under_way.end()) break;
+        end(first);
+      }
       ChunkMove move;
       CUresult result = streams.take(&move.stream);
       if (result == CUDA_SUCCESS) result = begin_move(*next, &move);
@@ -177,12 +205,7 @@ CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* ex
       }
     }
     if (under_way.empty()) return first_error;
-    ChunkMove move = under_way.front();
-    under_way.pop_front();
-    const CUresult result = end_move(&move);
-    streams.idle.push_back(move.stream);
-    if (result == CUDA_SUCCESS) moves.moved(move.what.address, move.what.to_device);
-    ended(move.what, result);
+    end(under_way.begin());
   }
 }
 

@@ -146,11 +146,6 @@ void UsagePageView::release_all() {
   page_->memory_used.fetch_sub(held);
 }
 
-void UsagePageView::count_stall_wait(uint64_t ns) {
-  count(page_->stall_waits);
-  count(page_->stall_wait_ns, ns);
-}
-
 void UsagePageView::count_time(int engine, uint64_t nanoseconds, uint64_t bytes) {
   count(engine == 0 ? slot_->compute_ns : slot_->copy_ns, nanoseconds);
   count(engine == 0 ? slot_->bytes_device : engine == 1 ? slot_->bytes_in : slot_->bytes_out, bytes);

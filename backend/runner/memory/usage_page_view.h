@@ -6,7 +6,6 @@
 
 #include "backend/control/object_limits.h"
 #include "backend/control/runner_link.h"
-#include "backend/control/stall_budget.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -44,10 +43,11 @@ class UsagePageView : public ObjectQuota {
   void let_go(Limited kind) override;
   // Gives back what this process holds; for the end.
   void release_all();
-  // Of the virtual GPU's processes together (stall_budget.h), at so many ms in a second.
-  StallBudget stalls() { return StallBudget(&page_->stalls_paid_at); }
-  uint32_t stall_ms() const { return limits_->stall_ms.load(std::memory_order_relaxed); }
-  void count_stall_wait(uint64_t ns);
+  // Takes the price of a further context from the virtual GPU's budget (stall_budget.h), and sleeps until it may be
+  // made, or nobody else has work. By any thread, as charge_fault().
+  void pace_context();
+  // Takes the price of a fault, which has happened.
+  void charge_fault();
   void count_time(int engine, uint64_t nanoseconds, uint64_t bytes);
 
  private:
