@@ -1,5 +1,8 @@
+// nvcc: -lcuda
 // Host functions and stream callbacks run in the program, in the stream's order.
 // vm: yes
+#include <cuda.h>
+
 #include <atomic>
 #include <thread>
 
@@ -14,12 +17,16 @@ struct Log {
   int seen = 0;
   cudaError_t status = cudaErrorUnknown;
   cudaStream_t stream = nullptr;
+  CUcontext context = nullptr;
+  CUresult without_context = CUDA_SUCCESS, with_context = CUDA_SUCCESS;
 };
 
 int main() {
   Log log;
   CHECK(cudaHostAlloc(&log.mapped, 64, cudaHostAllocMapped));
   *log.mapped = 0;
+  CHECK(cudaFree(nullptr));
+  EXPECT_EQ(cuCtxGetCurrent(&log.context), CUDA_SUCCESS);
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
   put<<<1, 1, 0, stream>>>(log.mapped, 7);
@@ -40,6 +47,11 @@ int main() {
         at->callback_at = at->order++;
         at->status = status;
         at->stream = of;
+        const auto address = reinterpret_cast<CUdeviceptr>(at->mapped);
+        at->without_context = cuMemGetAddressRange(nullptr, nullptr, address);
+        cuCtxSetCurrent(at->context);
+        at->with_context = cuMemGetAddressRange(nullptr, nullptr, address);
+        cuCtxSetCurrent(nullptr);
       },
       &log, 0));
   CHECK(cudaStreamSynchronize(stream));
@@ -48,6 +60,8 @@ int main() {
   EXPECT_EQ(log.function_at, 0);
   EXPECT_EQ(log.callback_at, 1);
   EXPECT(log.status == cudaSuccess && log.stream == stream);
+  EXPECT_EQ(log.without_context, CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(log.with_context, CUDA_ERROR_NOT_PERMITTED);
 
   std::atomic<int> count{0};
   cudaStream_t streams[4];

@@ -7,7 +7,9 @@
 namespace bandsaw::ptx {
 
 void Parser::declare(const std::string& name, std::optional<uint32_t> count, bool is_register) {
-  if (name.empty() || name[0] == '%') return;  // a register by its spelling
+  if (name.empty()) return;
+  if (name[0] == '%' && !is_register) percent_variables_ = true;  // GCC's parameters
+  if (name[0] == '%' && !percent_variables_) return;              // a register by its spelling
   Names& names = scopes_.back();
   if (count)
     names.ranges[name] = is_register ? *count : 0;
@@ -16,20 +18,21 @@ void Parser::declare(const std::string& name, std::optional<uint32_t> count, boo
 }
 
 bool Parser::is_register(std::string_view name) const {
-  if (name[0] == '%') return true;
+  const bool percent = name[0] == '%';
+  if (percent && !percent_variables_) return true;
   size_t digits = name.size();
   while (digits > 0 && name.size() - digits < 10 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
   std::string key(name);
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     auto found = scope->is_register.find(key);
     if (found != scope->is_register.end()) return found->second;
-    if (scope->ranges.empty()) continue;
+    if (percent || scope->ranges.empty()) continue;
     for (size_t split = name.size(); split-- > std::max<size_t>(digits, 1);) {
       auto range = scope->ranges.find(std::string(name.substr(0, split)));
       if (range != scope->ranges.end() && std::stoull(std::string(name.substr(split))) < range->second) return true;
     }
   }
-  return false;
+  return percent;
 }
 
 std::vector<Variable> Parser::variables(Linkage linkage) {

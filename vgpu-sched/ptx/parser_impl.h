@@ -100,6 +100,7 @@ class Parser {
   bool has_ahead_ = false;
   int depth_ = 0;
   std::vector<Names> scopes_{1};
+  bool percent_variables_ = false;  // names that begin with % are not all registers
 };
 
 }  // namespace bandsaw::ptx

@@ -1,8 +1,8 @@
 // The threads that run the program's host functions and stream callbacks, one for each device.
 //
 // One starts with the first use and lives as long as the process. Like CUDA's own callback thread it runs one function
-// at a time and has no current context; a function that waits for the device gets CUDA_ERROR_NOT_PERMITTED, because
-// what it waits for may wait for this thread.
+// at a time and has no current context; a function that needs one gets CUDA_ERROR_NOT_PERMITTED, and so does one that
+// waits for the device, because what it waits for may wait for this thread.
 #include <pthread.h>
 #include <signal.h>
 
@@ -17,8 +17,6 @@
 namespace bandsaw::libcuda {
 namespace {
 
-thread_local bool on_callback_thread = false;
-
 void run(const vgpu_callback& callback) {
   void* const data = reinterpret_cast<void*>(callback.data);
   if (callback.kind == VGPU_CALLBACK_STREAM) {
@@ -31,7 +29,7 @@ void run(const vgpu_callback& callback) {
 
 void* serve(void* pointer) {
   auto* const gpu = static_cast<VirtualGpu*>(pointer);
-  on_callback_thread = true;
+  this_thread().runs_callbacks = true;
   uint64_t finished = 0;
   for (;;) {
     vgpu_callback callback{};
@@ -52,7 +50,7 @@ void* serve(void* pointer) {
 
 }  // namespace
 
-CUresult check_may_wait() { return on_callback_thread ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS; }
+CUresult check_may_wait() { return this_thread().runs_callbacks ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS; }
 
 CUresult start_callback_thread(VirtualGpu& gpu) {
   static std::atomic<uint32_t> started{0};  // a bit for each part

@@ -115,9 +115,11 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return CUDA_SUCCESS;
 }
 
+// It never waits, but libraries ask it whether they are inside a host function: GCC's libgomp does.
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   Call call;
   if (!call.require_context()) return call.status();
+  if (const CUresult result = check_may_wait(); result != CUDA_SUCCESS) return result;
   const auto range = AddressMap::get().find(address);
   if (!range) return CUDA_ERROR_NOT_FOUND;
   if (base) *base = range->base;

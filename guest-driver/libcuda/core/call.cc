@@ -107,7 +107,7 @@ Call::~Call() {
 
 bool Call::require_context() {
   if (failed()) return false;
-  if (context_ == 0) fail(CUDA_ERROR_INVALID_CONTEXT);
+  if (context_ == 0) fail(this_thread().runs_callbacks ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT);
   return !failed();
 }
 

@@ -19,6 +19,7 @@ struct ThreadState {
   CommandRing* rings[kGpusMax] = {};
   std::vector<Context*> contexts;   // the last one is current; entries may be null (cuCtxSetCurrent(NULL))
   bool per_thread_default = false;  // inside a _ptsz or _ptds entry point
+  bool runs_callbacks = false;      // of the program's, and nothing else
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
   Context* current() const { return contexts.empty() ? nullptr : contexts.back(); }

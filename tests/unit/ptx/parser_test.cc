@@ -130,6 +130,18 @@ TEST(Parser, TellsRegistersFromSymbolsByScope) {
   EXPECT_TRUE(body[3].as<Instruction>()->operands[1].as<Symbol>());
 }
 
+TEST(Parser, VariablesMayBeNamedLikeRegisters) {  // GCC's parameters are
+  Module module = module_of(
+      ".entry k(.param .u64 %in) { .reg .u64 %a; ld.param.u64 %a, [%in];\n { .reg .u64 %in; mov.u64 %in, %a; }\n"
+      "mov.u64 %a, %in; mov.u32 %b, %tid.x; }\n.func f() { mov.u64 %in, 1; }");
+  const auto& body = function_at(module, 0).body->statements;
+  EXPECT_TRUE(std::get_if<Symbol>(&body[1].as<Instruction>()->operands[1].as<Address>()->base));
+  EXPECT_TRUE(body[2].as<Block>()->statements[1].as<Instruction>()->operands[0].as<Register>());
+  EXPECT_TRUE(body[3].as<Instruction>()->operands[1].as<Symbol>());
+  EXPECT_TRUE(body[4].as<Instruction>()->operands[1].as<Register>());
+  EXPECT_TRUE(function_at(module, 1).body->statements[0].as<Instruction>()->operands[0].as<Register>());
+}
+
 TEST(Parser, ReadsStatements) {
   Module module = kernel_of(
       ".loc 1 5 3, function_name $L__info+4, inlined_at 1 7 9\n.pragma \"nounroll\";\n"

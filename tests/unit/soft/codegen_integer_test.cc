@@ -202,6 +202,9 @@ TEST(CodegenInteger, CompareAndSelect) {
           {"slct.u32.s32 %d, %a, %b, %c;", 'd', [](U a, U b, U c) -> U { return s(c) >= 0 ? u(a) : u(b); }},
           {"setp.eq.u32 %p, %a, 0; @%p bra L1; mov.u32 %d, %b; bra L2; L1: mov.u32 %d, %c; L2:", 'd',
            [](U a, U b, U c) -> U { return u(a) == 0 ? u(c) : u(b); }},
+          {".reg .v2 .u32 %v; .reg .v4 .u32 %w; mov.v2.u32 %v, {%a, %b}; mov.v2.u32 %v, {%v.y, %v.x}; "
+           "mov.v4.u32 %w, {%v.x, %c, %v.g, 7}; sub.u32 %d, %w.x, %w.z; add.u32 %d, %d, %w.a;",
+           'd', [](uint64_t a, uint64_t b, uint64_t) { return uint32_t(b) - uint32_t(a) + 7; }},
           {"mov.u32 %d, 5; setp.eq.u32 %p, %a, 1; @!%p add.u32 %d, %b, %c;", 'd',
            [](U a, U b, U c) -> U { return u(a) == 1 ? 5 : u(b + c); }},
           {"and.b32 %d, %a, 15; mov.u32 %e, 0; L3: add.u32 %e, %e, %d; setp.eq.u32 %p, %d, 0; @%p bra L4; sub.u32 %d, "

@@ -220,10 +220,35 @@ class Flattener {
   int reg(const ptx::Register& r, const ptx::Scope& scope, uint32_t line) {
     auto d = scope.find(r.name);
     if (!d.registers) throw CompileError(line, "unknown register " + r.name);
-    if (d.registers->vector != 1) throw CompileError(line, "vector registers are not supported: " + r.name);
-    auto [it, fresh] = registers_.emplace(std::pair{d.registers, r.name}, static_cast<int>(f_.registers.size()));
-    if (fresh) f_.registers.push_back({r.name, d.registers->type});
+    if (d.registers->vector != 1) throw CompileError(line, "a vector register where one value is wanted: " + r.name);
+    return numbered(*d.registers, r.name);
+  }
+
+  int numbered(const ptx::Registers& declared, const std::string& name) {
+    auto [it, fresh] = registers_.emplace(std::pair{&declared, name}, static_cast<int>(f_.registers.size()));
+    if (fresh) f_.registers.push_back({name, declared.type});
     return it->second;
+  }
+
+  // One register for each component: r is {r.x, r.y}.
+  Arg vector_register(const ptx::Register& r, const ptx::Registers& declared, uint32_t line) {
+    static constexpr std::string_view kComponents = "xyzw", kColours = "rgba";
+    const auto component = [&](size_t i) {
+      Arg a;
+      a.kind = ArgKind::kReg;
+      a.reg = numbered(declared, r.name + "." + kComponents[i]);
+      return a;
+    };
+    if (!r.component.empty()) {
+      const size_t i = std::min(kComponents.find(r.component), kColours.find(r.component));
+      if (r.component.size() != 1 || i >= declared.vector) throw CompileError(line, "no such component: " + r.name);
+      return component(i);
+    }
+    if (declared.vector > kComponents.size()) throw CompileError(line, "too long a vector: " + r.name);
+    Arg a;
+    a.kind = ArgKind::kVector;
+    for (size_t i = 0; i < declared.vector; ++i) a.elements.push_back(component(i));
+    return a;
   }
 
   const Place* find_place(const ptx::Declaration& d, const std::string& name) {
@@ -262,6 +287,7 @@ class Flattener {
     Arg a;
     if (auto* r = o.as<ptx::Register>()) {
       auto d = scope.find(r->name);
+      if (d.registers && d.registers->vector > 1) return vector_register(*r, *d.registers, line);
       if (d.registers) {
         a.kind = ArgKind::kReg;
         a.reg = reg(*r, scope, line);

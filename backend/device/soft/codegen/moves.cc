@@ -169,10 +169,12 @@ void Emitter::op_mov(const Op& op) {
   }
   if (op.in->vector() > 1) {  // mov.v4.u32 {..}, %tid
     Arg part = from;
+    std::vector<V> values;  // all are read before one is written
     for (size_t i = 0; i < to.elements.size(); ++i) {
       if (from.kind == ArgKind::kSreg) part.component = std::string(1, "xyzw"[i % 4]);
-      write(op, to.elements[i], from.kind == ArgKind::kVector ? read(from.elements.at(i), bits) : read(part, bits));
+      values.push_back(from.kind == ArgKind::kVector ? read(from.elements.at(i), bits) : read(part, bits));
     }
+    for (size_t i = 0; i < to.elements.size(); ++i) write(op, to.elements[i], values[i]);
     return;
   }
   if (from.kind == ArgKind::kVar && from.var->space == ptx::Space::kNone) unsupported(op);
