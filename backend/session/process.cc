@@ -83,7 +83,7 @@ Process::Process(Processes* owner, const Request& create, UniqueFd arena)
 
 Process::~Process() {
   if (runner_) runner_->stop(Runner::Stop::kAsk);
-  if (owner_->config_.ended) owner_->config_.ended(key_);
+  if (owner_->config_.ended && !left_) owner_->config_.ended(key_);
 }
 
 void Process::start(const Answer& answer) {
@@ -235,9 +235,11 @@ void Process::gone() {
       log::info("process {} waits for another runner: what {} had is in a file", id_, pid_);
       set_away(true);
     }
+    if (leaving_) leave(std::exchange(leaving_, nullptr));
     return;
   }
   wake_event_.reset();
+  if (leaving_) reply(std::exchange(leaving_, nullptr), Status::error(EPIPE, "the process has ended"));
   for (const auto& request : std::exchange(later_, {})) request();
   if (state_ == State::kRunning) {
     log::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});

@@ -31,6 +31,8 @@ class Process : public std::enable_shared_from_this<Process> {
   // One that was in another session. Its mappings follow, and all_announced(); it is away from then on.
   void come_back(const Request& request, const Answer& answer);
   void all_announced(const Answer& answer);
+  // Its device goes, and it comes back: ends here, where all that it had is in a file, which is kept for it.
+  void leave(const Answer& answer);
   // `file`: whose pages a region has, in direct mode; empty: guest RAM or the arena.
   void add_mapping(const Request& request, UniqueFd file, const Answer& answer);
   void drop_mapping(const Request& request, const Answer& answer);
@@ -110,6 +112,8 @@ class Process : public std::enable_shared_from_this<Process> {
   uint64_t window_base_ = 0;  // of the same
   bool files_ = false;        // it has regions of files, which are not kept
   uint64_t kept_pieces_ = 0;
+  bool left_ = false;                         // it comes back, here or elsewhere
+  Answer leaving_;                            // waits for its runner's end
   std::vector<std::function<void()>> later_;  // requests that wait for another runner
   UniqueFd kick_, wake_, arena_;
   EventPtr wake_event_, start_timer_;

@@ -62,6 +62,20 @@ void Process::all_announced(const Answer& answer) {
   answer(make_reply(0, ""), {});
 }
 
+// Where its runner is still to be reaped, that is waited for.
+void Process::leave(const Answer& answer) {
+  if (runner_ && !leaving_ && state_ == State::kRunning && runner_->ending() && may_be_away()) {
+    leaving_ = answer;
+    return;
+  }
+  if (state_ != State::kAway || runner_) {
+    return answer(make_reply(EBUSY, "what the process has is in no file"), {});
+  }
+  left_ = true;
+  log::info("process {} ({}) leaves, and what it had waits for it in a file", id_, printable(who_.comm));
+  end(Runner::Stop::kKill, [answer] { answer(make_reply(0, ""), {}); });
+}
+
 // In direct mode the rings say so, which the session may write to as the runner may.
 void Process::set_away(bool is) {
   if (!arena_) return;

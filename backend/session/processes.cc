@@ -53,6 +53,8 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer, 
       return process->ping(answer);
     case VGPU_CTL_ALL_ANNOUNCED:
       return process->all_announced(answer);
+    case VGPU_CTL_LEAVE_PROCESS:
+      return process->leave(answer);
     case VGPU_CTL_PRIORITY:
       process->set_nice(request.nice);
       return answer(make_reply(0, ""), {});

@@ -26,6 +26,7 @@ Shape shape_of(uint32_t type) {
     case VGPU_CTL_KICK:
     case VGPU_CTL_PING:
     case VGPU_CTL_ALL_ANNOUNCED:
+    case VGPU_CTL_LEAVE_PROCESS:
       return {sizeof(vgpu_ctl_header), false};
     case VGPU_CTL_RETURN_PROCESS:
       return {sizeof(vgpu_ctl_return_process), false};

@@ -119,6 +119,8 @@ static int do_ping(struct vgpu_process *process)
 {
 	struct vgpu_device *device = process->device;
 
+	if (vgpu_process_away(process))
+		return 0;
 	if (!vgpu_device_usable(device) || READ_ONCE(process->lost))
 		return -EPIPE;
 	return vgpu_ping(device, 0, VGPU_PING_TIMEOUT);
@@ -138,16 +140,10 @@ static int do_query(struct vgpu_process *process, void __user *user)
 	return error;
 }
 
-static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
+/* What changes rings and pages. -ENOTTY: it is something else. */
+static long do_change(struct vgpu_process *process, unsigned int command, void __user *user)
 {
-	struct vgpu_process *process = file->private_data;
-	void __user *user = (void __user *)argument;
-
-	if (!is_owner(process))
-		return -EBADF;
 	switch (command) {
-	case VGPU_IOC_HELLO:
-		return do_hello(process, user);
 	case VGPU_IOC_ADD_RING:
 		return do_add_ring(process, user);
 	case VGPU_IOC_DROP_RING:
@@ -158,6 +154,22 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 		return do_pin_watched(process, user);
 	case VGPU_IOC_UNPIN:
 		return do_unpin(process, user);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct vgpu_process *process = file->private_data;
+	void __user *user = (void __user *)argument;
+	long result;
+
+	if (!is_owner(process))
+		return -EBADF;
+	switch (command) {
+	case VGPU_IOC_HELLO:
+		return do_hello(process, user);
 	case VGPU_IOC_KICK:
 		return vgpu_process_kick(process);
 	case VGPU_IOC_WAIT:
@@ -167,8 +179,16 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 	case VGPU_IOC_QUERY:
 		return do_query(process, user);
 	default:
-		return -ENOTTY;
+		break;
 	}
+	do {
+		result = vgpu_process_lock_here(process);
+		if (result)
+			return result;
+		result = do_change(process, command, user);
+		vgpu_process_unlock_here(process);
+	} while (result == -EPIPE && vgpu_process_await_return(process));
+	return result;
 }
 
 static int vgpu_mmap(struct file *file, struct vm_area_struct *vma)

@@ -55,7 +55,7 @@ bool vgpu_device_usable(struct vgpu_device *device)
 	return !READ_ONCE(device->gone) && !READ_ONCE(device->broken);
 }
 
-struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus *bus, void *on_bus)
+static struct vgpu_device *device_alloc(const char *vgpu)
 {
 	struct vgpu_device *device = kzalloc(sizeof(*device), GFP_KERNEL);
 
@@ -67,8 +67,9 @@ struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus
 		return NULL;
 	}
 	kref_init(&device->refs);
-	device->bus = bus;
-	device->on_bus = on_bus;
+	device->gone = true;
+	strscpy(device->vgpu, vgpu, sizeof(device->vgpu));
+	vgpu_device_init_away(device);
 	spin_lock_init(&device->control_lock);
 	init_waitqueue_head(&device->slots);
 	init_completion(&device->removed);
@@ -76,30 +77,60 @@ struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus
 	spin_lock_init(&device->limbo_lock);
 	INIT_LIST_HEAD(&device->limbo);
 	snprintf(device->name, sizeof(device->name), "vgpu%d", device->number);
-	device->misc.minor = MISC_DYNAMIC_MINOR;
 	device->misc.name = device->name;
 	device->misc.fops = &vgpu_file_operations;
 	device->misc.mode = 0666;
+	return device;
+}
+
+struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus *bus, void *on_bus, const char *vgpu)
+{
+	struct vgpu_device *device = vgpu[0] ? vgpu_device_unpark(vgpu) : NULL;
+
+	if (!device)
+		device = device_alloc(vgpu);
+	if (!device)
+		return NULL;
+	device->bus = bus;
+	device->on_bus = on_bus;
+	device->broken = false;
+	device->quiet = false;
+	reinit_completion(&device->removed);
+	device->misc.minor = MISC_DYNAMIC_MINOR;
 	device->misc.parent = parent;
 	return device;
 }
 
 void vgpu_device_discard(struct vgpu_device *device)
 {
+	if (vgpu_device_park(device))
+		return;
 	ida_free(&numbers, device->number);
 	vgpu_device_put(device);
 }
 
+static void set_gone(struct vgpu_device *device, bool gone)
+{
+	spin_lock_irq(&device->control_lock);
+	WRITE_ONCE(device->gone, gone);
+	spin_unlock_irq(&device->control_lock);
+}
+
 int vgpu_device_show(struct vgpu_device *device, const char *name)
 {
-	const int error = misc_register(&device->misc);
+	int error;
 
-	if (error)
+	set_gone(device, false);
+	error = misc_register(&device->misc);
+	if (error) {
+		set_gone(device, true);
 		return error;
+	}
 	pr_info("%s: virtual GPU '%s'\n", device->name, name);
 	mutex_lock(&shown_lock);
 	list_add_tail(&device->shown, &shown);
 	mutex_unlock(&shown_lock);
+	vgpu_device_take_back(device);
 	return 0;
 }
 
@@ -142,10 +173,8 @@ void vgpu_device_hide(struct vgpu_device *device)
 	list_del(&device->shown);
 	mutex_unlock(&shown_lock);
 	misc_deregister(&device->misc);
-	ida_free(&numbers, device->number);
-	spin_lock_irq(&device->control_lock);
-	WRITE_ONCE(device->gone, true);
-	spin_unlock_irq(&device->control_lock);
+	cancel_delayed_work_sync(&device->return_work);
+	set_gone(device, true);
 }
 
 void vgpu_device_finish(struct vgpu_device *device, bool quiet)
@@ -155,7 +184,8 @@ void vgpu_device_finish(struct vgpu_device *device, bool quiet)
 	complete_all(&device->removed);
 	wake_everyone(device);
 	end_limbo(device);
-	vgpu_device_put(device);
+	vgpu_device_lose(device);
+	vgpu_device_discard(device);
 }
 
 static int __init vgpu_init(void)

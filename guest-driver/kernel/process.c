@@ -116,6 +116,7 @@ static struct vgpu_process *process_new(struct vgpu_device *device)
 	xa_init_flags(&process->regions, XA_FLAGS_ALLOC1);
 	ida_init(&process->watch_slots);
 	init_waitqueue_head(&process->wait);
+	init_rwsem(&process->moving);
 	return process;
 }
 
@@ -151,9 +152,15 @@ int vgpu_process_usable(struct vgpu_process *process)
 {
 	if (!smp_load_acquire(&process->ready))
 		return -ENOTCONN;
-	if (READ_ONCE(process->lost) || !vgpu_device_usable(process->device))
+	if (READ_ONCE(process->lost) || vgpu_process_away(process) || !vgpu_device_usable(process->device))
 		return -EPIPE;
 	return 0;
+}
+
+/* There is nothing to wait for any more. */
+static bool is_over(struct vgpu_process *process)
+{
+	return READ_ONCE(process->lost) || (!vgpu_process_away(process) && !vgpu_device_usable(process->device));
 }
 
 static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello *hello)
@@ -176,7 +183,13 @@ static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello 
 	} else {
 		strscpy(create->comm, "kernel", sizeof(create->comm));
 	}
+	process->who = *create;
 	error = vgpu_request_send(process->device, request, &process->announced);
+	if (!error) {
+		process->host_schema = request->reply.schema;
+		process->window_base = le64_to_cpu(request->reply.value);
+		memcpy(process->key, request->reply.message, sizeof(process->key));
+	}
 	if (!error || error == -EPROTO) {
 		hello->host_schema = request->reply.schema;
 		hello->window_base = error ? 0 : le64_to_cpu(request->reply.value);
@@ -185,19 +198,17 @@ static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello 
 	return error;
 }
 
-/* A host that does not know of it refuses it: then all programs are equal. */
-static void tell_nice(struct vgpu_process *process, u32 id)
+void vgpu_process_tell_nice(struct vgpu_process *process)
 {
 	struct vgpu_request *request;
-	int nice = task_nice(current);
 	bool maybe_done;
 
-	if (!process->mm || !nice)
+	if (!process->mm || !process->nice)
 		return;
-	request = vgpu_request_new(VGPU_CTL_PRIORITY, id, sizeof(request->body.priority));
+	request = vgpu_request_new(VGPU_CTL_PRIORITY, process->id, sizeof(request->body.priority));
 	if (!request)
 		return;
-	request->body.priority.nice = cpu_to_le32((u32)nice);
+	request->body.priority.nice = cpu_to_le32((u32)process->nice);
 	vgpu_request_send(process->device, request, &maybe_done);
 	vgpu_request_put(request);
 }
@@ -230,7 +241,8 @@ int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hell
 		WRITE_ONCE(process->lost, true);
 	} else {
 		smp_store_release(&process->ready, true);
-		tell_nice(process, id);
+		process->nice = task_nice(current);
+		vgpu_process_tell_nice(process);
 	}
 out:
 	mutex_unlock(&process->lock);
@@ -243,6 +255,9 @@ int vgpu_process_kick(struct vgpu_process *process)
 	struct vgpu_request *request;
 	int error = vgpu_process_usable(process);
 
+	/* Whoever takes the ring over looks at it. */
+	if (error == -EPIPE && vgpu_process_away(process))
+		return 0;
 	if (error)
 		return error;
 	request = vgpu_request_new(VGPU_CTL_KICK, process->id, sizeof(request->body.header));
@@ -261,11 +276,10 @@ int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait)
 	if (!smp_load_acquire(&process->ready))
 		return -ENOTCONN;
 	left = wait_event_interruptible_timeout(process->wait,
-						vgpu_process_usable(process) ||
-							(u64)atomic64_read(&process->events) != seen,
+						is_over(process) || (u64)atomic64_read(&process->events) != seen,
 						msecs_to_jiffies(wait->timeout_ms));
 	wait->seen = atomic64_read(&process->events);
-	if (vgpu_process_usable(process))
+	if (is_over(process))
 		return -EPIPE;
 	if (wait->seen != seen)
 		return 0;
@@ -365,6 +379,7 @@ void vgpu_process_end(struct vgpu_process *process)
 	process->ended = true;
 	WRITE_ONCE(process->lost, true);
 	end_watches(process);
+	vgpu_process_end_away(process);
 	if (process->announced)
 		confirmed = dismiss(process);
 	if (confirmed)

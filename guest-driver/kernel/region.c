@@ -54,8 +54,9 @@ void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region)
 	kfree(region);
 }
 
-static struct vgpu_region *region_new(struct vgpu_process *process, unsigned long count, bool writable)
+static struct vgpu_region *region_new(struct vgpu_process *process, const struct vgpu_ioc_region *ioc, bool writable)
 {
+	const unsigned long count = ioc->bytes >> PAGE_SHIFT;
 	struct vgpu_region *region;
 	int error = charge(process, count);
 
@@ -65,6 +66,8 @@ static struct vgpu_region *region_new(struct vgpu_process *process, unsigned lon
 	if (region) {
 		region->count = count;
 		region->writable = writable;
+		region->va = ioc->va;
+		region->flags = ioc->flags;
 		region->pages = kvmalloc_array(count, sizeof(*region->pages), GFP_KERNEL_ACCOUNT);
 		if (region->pages)
 			return region;
@@ -110,8 +113,7 @@ static bool is_anonymous_writable(u64 va, u64 end)
 	return is;
 }
 
-static int announce(struct vgpu_process *process, struct vgpu_region *region, u32 id, const struct vgpu_ioc_region *ioc,
-		    bool *maybe_done)
+int vgpu_region_announce(struct vgpu_process *process, struct vgpu_region *region, u32 id, bool *maybe_done)
 {
 	struct vgpu_request *request;
 	int error;
@@ -121,8 +123,8 @@ static int announce(struct vgpu_process *process, struct vgpu_region *region, u3
 	if (!request)
 		return -ENOMEM;
 	request->body.add.id = cpu_to_le32(id);
-	request->body.add.flags = cpu_to_le32(ioc->flags);
-	request->body.add.va = cpu_to_le64(ioc->va);
+	request->body.add.flags = cpu_to_le32(region->flags);
+	request->body.add.va = cpu_to_le64(region->va);
 	error = vgpu_share(process->device, request, region->pages, region->count, !region->writable, &region->shared);
 	if (!error)
 		error = vgpu_request_send(process->device, request, maybe_done);
@@ -154,7 +156,7 @@ static int region_make(struct vgpu_process *process, struct vgpu_region *region,
 	error = pin_pages(region, ioc->va);
 	if (watched)
 		vgpu_watch_pinned(region->watch);
-	return error ?: announce(process, region, id, ioc, maybe_done);
+	return error ?: vgpu_region_announce(process, region, id, maybe_done);
 }
 
 /* Its pages become the kernel's own, zeroed. */
@@ -179,7 +181,7 @@ int vgpu_region_make(struct vgpu_process *process, struct vgpu_ioc_region *ioc, 
 
 	if (error)
 		return error;
-	region = region_new(process, ioc->bytes >> PAGE_SHIFT, true);
+	region = region_new(process, ioc, true);
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 	error = xa_alloc_cyclic(&process->regions, &id, NULL, XA_LIMIT(1, INT_MAX), &process->next_region, GFP_KERNEL);
@@ -189,7 +191,7 @@ int vgpu_region_make(struct vgpu_process *process, struct vgpu_ioc_region *ioc, 
 	}
 	error = own_pages(region);
 	if (!error)
-		error = announce(process, region, id, ioc, &maybe_done);
+		error = vgpu_region_announce(process, region, id, &maybe_done);
 	if (maybe_done) {
 		xa_store(&process->regions, id, region, GFP_KERNEL);
 	} else {
@@ -215,7 +217,7 @@ int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u
 		return -EINVAL;
 	if (slot && (ioc->flags & VGPU_REGION_READ_ONLY) && is_anonymous_writable(ioc->va, ioc->va + ioc->bytes))
 		ioc->flags &= ~VGPU_REGION_READ_ONLY;
-	region = region_new(process, ioc->bytes >> PAGE_SHIFT, !(ioc->flags & VGPU_REGION_READ_ONLY));
+	region = region_new(process, ioc, !(ioc->flags & VGPU_REGION_READ_ONLY));
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 	/* The id is taken, but names no region before the host has agreed. */
@@ -229,7 +231,7 @@ int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u
 	ioc->id = id;
 	if (slot && !error)
 		*slot = vgpu_watch_slot(region->watch);
-	if (maybe_done) {
+	if (maybe_done && !vgpu_process_left(process)) {
 		xa_store(&process->regions, id, region, GFP_KERNEL_ACCOUNT);
 	} else {
 		xa_erase(&process->regions, id);

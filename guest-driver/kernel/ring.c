@@ -34,7 +34,7 @@ static struct vgpu_ring *ring_new(struct vgpu_process *process)
 	return ring;
 }
 
-static int announce(struct vgpu_process *process, struct vgpu_ring *ring, u32 id, bool *maybe_done)
+int vgpu_ring_announce(struct vgpu_process *process, struct vgpu_ring *ring, u32 id, bool *maybe_done)
 {
 	struct vgpu_request *request;
 	int error;
@@ -69,8 +69,8 @@ int vgpu_ring_add(struct vgpu_process *process, struct vgpu_ioc_ring *ioc)
 		vgpu_ring_free(process, ring);
 		return error == -EBUSY ? -EMFILE : error;
 	}
-	error = announce(process, ring, id, &maybe_done);
-	if (maybe_done) {
+	error = vgpu_ring_announce(process, ring, id, &maybe_done);
+	if (maybe_done && !vgpu_process_left(process)) {
 		xa_store(&process->rings, id, ring, GFP_KERNEL_ACCOUNT);
 	} else {
 		xa_erase(&process->rings, id);

@@ -15,9 +15,10 @@
  *   region.c   long-term pinned user memory
  *   segments.c page lists for the host, on virtio
  *   watch.c    tells a process when its addresses no longer mean the pages that are pinned
+ *   away.c     processes that outlive their device
  *
- * Locks, in this order: process->lock (tables, state), device->control_lock (what carries requests),
- * device->processes' own lock (taken with interrupts off).
+ * Locks, in this order: process->moving (its device is another), process->lock (tables, state), away.c's,
+ * device->control_lock (what carries requests), device->processes' own lock (taken with interrupts off).
  */
 #ifndef VGPU_H
 #define VGPU_H
@@ -30,6 +31,7 @@
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
+#include <linux/rwsem.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
@@ -78,6 +80,7 @@ struct vgpu_device {
 	struct miscdevice misc;
 	int number;
 	char name[16];
+	char vgpu[sizeof_field(struct vgpu_virtio_config, name) + 1]; /* the virtual GPU's name; empty: not known */
 
 	spinlock_t control_lock; /* what the bus has in it: submission and completion */
 	wait_queue_head_t slots; /* room for requests */
@@ -94,6 +97,12 @@ struct vgpu_device {
 	struct list_head limbo;  /* dead processes whose pages the host may still touch */
 
 	atomic_long_t pinned_pages;
+
+	/* See away.c, whose lock guards these. */
+	unsigned int kept;       /* processes that are away */
+	bool parked;             /* no bus, and kept for them */
+	struct list_head parked_list;
+	struct delayed_work return_work;
 };
 
 /* A request on its way. Two owners: whoever submitted it and the queue. */
@@ -114,6 +123,7 @@ struct vgpu_request {
 		struct vgpu_ctl_drop drop;
 		struct vgpu_ctl_query query;
 		struct vgpu_ctl_priority priority;
+		struct vgpu_ctl_return_process back;
 	} body;
 	struct vgpu_ctl_reply reply;
 };
@@ -129,8 +139,16 @@ struct vgpu_region {
 	unsigned long pinned; /* of them; fewer only while it is being made, and none of a client's */
 	unsigned long owned;  /* of them, of a client's */
 	bool writable;
+	u64 va;     /* as announced */
+	u32 flags;
 	struct vgpu_watch *watch; /* or NULL */
 	struct vgpu_shared *shared;
+};
+
+enum vgpu_away {
+	VGPU_HERE,
+	VGPU_LEAVING, /* the host is being asked */
+	VGPU_AWAY,    /* no host knows it, and none touches its pages */
 };
 
 struct vgpu_process {
@@ -157,13 +175,24 @@ struct vgpu_process {
 	wait_queue_head_t wait;
 	atomic64_t events;
 	bool lost;        /* the host side of this process is gone */
+
+	struct rw_semaphore moving;
+	enum vgpu_away away;
+	struct vgpu_ctl_create_process who; /* as the host was told */
+	int nice;
+	struct vgpu_schema host_schema;
+	u8 key[VGPU_RETURN_KEY_BYTES];      /* zeros: it cannot come back */
+	int return_error;                   /* of the last attempt */
 };
 
 /* driver.c */
-/* Not visible yet. NULL: no memory. Ends with vgpu_device_discard, or with vgpu_device_hide and vgpu_device_finish. */
-struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus *bus, void *on_bus);
+/*
+ * Not visible yet. `vgpu`: the virtual GPU's name; a device of that name that has gone and has processes still becomes this
+ * one. NULL: no memory. Ends with vgpu_device_discard, or with vgpu_device_hide and vgpu_device_finish.
+ */
+struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus *bus, void *on_bus, const char *vgpu);
 void vgpu_device_discard(struct vgpu_device *device);
-/* Makes /dev/vgpuN. `name`: of the virtual GPU. */
+/* Makes /dev/vgpuN; requests may be sent from then on. `name`: of the virtual GPU, for the log. */
 int vgpu_device_show(struct vgpu_device *device, const char *name);
 /* Nobody opens it any more, and the bus is not asked again. */
 void vgpu_device_hide(struct vgpu_device *device);
@@ -239,6 +268,8 @@ int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hell
 int vgpu_process_kick(struct vgpu_process *process);
 int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait);
 void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type);
+/* A host that does not know of it refuses it: then all programs are equal. */
+void vgpu_process_tell_nice(struct vgpu_process *process);
 /* Any context; unpins, soon, the regions of which vgpu_watch_unmapped is true. */
 void vgpu_process_reap(struct vgpu_process *process);
 void vgpu_process_free_pages(struct vgpu_process *process);
@@ -249,6 +280,8 @@ int vgpu_ring_drop(struct vgpu_process *process, u32 id);
 int vgpu_ring_map(struct vgpu_process *process, struct vm_area_struct *vma);
 void vgpu_ring_free(struct vgpu_process *process, struct vgpu_ring *ring);
 
+int vgpu_ring_announce(struct vgpu_process *process, struct vgpu_ring *ring, u32 id, bool *maybe_done);
+
 /* region.c */
 /* `slot`: where the watch's word is; NULL for a region that is not watched. */
 int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u32 *slot);
@@ -257,6 +290,7 @@ int vgpu_region_make(struct vgpu_process *process, struct vgpu_ioc_region *ioc, 
 /* -ETIMEDOUT when the host has not answered after `limit` jiffies (0: no limit); the region then goes with the process. */
 int vgpu_region_unpin(struct vgpu_process *process, u32 id, long limit);
 void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region);
+int vgpu_region_announce(struct vgpu_process *process, struct vgpu_region *region, u32 id, bool *maybe_done);
 
 /* watch.c */
 /* Before the calling task pins the pages; page replacements by this task's own pinning are no change. */
@@ -269,6 +303,37 @@ bool vgpu_watch_unmapped(struct vgpu_watch *watch);
 /* May be NULL. The process is not told of changes any more, and the word says that there was one. */
 void vgpu_watch_end(struct vgpu_watch *watch);
 int vgpu_watch_map(struct vgpu_process *process, struct vm_area_struct *vma);
+
+/* away.c */
+void vgpu_device_init_away(struct vgpu_device *device);
+/* It is about to go: processes may leave. Before vgpu_device_hide; the host answers still. */
+void vgpu_device_leave(struct vgpu_device *device);
+/* It has gone: processes that have not left are lost. */
+void vgpu_device_lose(struct vgpu_device *device);
+/* Keeps it for its processes that are away; false: there are none. */
+bool vgpu_device_park(struct vgpu_device *device);
+/* One of this virtual GPU, parked no longer; NULL: there is none. */
+struct vgpu_device *vgpu_device_unpark(const char *vgpu);
+/* It is shown: its processes that are away come back. */
+void vgpu_device_take_back(struct vgpu_device *device);
+/* Under process->lock, at its end. */
+void vgpu_process_end_away(struct vgpu_process *process);
+/* Around requests about rings and pages. -EINTR: the task is being killed. */
+int vgpu_process_lock_here(struct vgpu_process *process);
+void vgpu_process_unlock_here(struct vgpu_process *process);
+/* Of a request that failed with -EPIPE: true once the process is back, and it can be sent again. */
+bool vgpu_process_await_return(struct vgpu_process *process);
+
+static inline bool vgpu_process_away(struct vgpu_process *process)
+{
+	return smp_load_acquire(&process->away) != VGPU_HERE;
+}
+
+/* No host knows it any more: what was not answered was not done. */
+static inline bool vgpu_process_left(struct vgpu_process *process)
+{
+	return smp_load_acquire(&process->away) == VGPU_AWAY;
+}
 
 /* chardev.c */
 extern const struct file_operations vgpu_file_operations;

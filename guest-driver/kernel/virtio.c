@@ -152,11 +152,10 @@ static void config_changed(struct virtio_device *vdev)
 		vgpu_device_break(device, "the host asks for a reset");
 }
 
-static int start(struct vgpu_device *device, struct vgpu_virtio *bus)
+static int start(struct vgpu_device *device, struct vgpu_virtio *bus, const char *name)
 {
 	struct virtio_device *vdev = bus->vdev;
 	struct virtqueue *queues[VGPU_QUEUE_COUNT];
-	char name[sizeof_field(struct vgpu_virtio_config, name) + 1] = "";
 	int error = vgpu_find_queues(vdev, queues, control_callback, event_callback);
 
 	if (error)
@@ -164,7 +163,6 @@ static int start(struct vgpu_device *device, struct vgpu_virtio *bus)
 	bus->control = queues[VGPU_QUEUE_CONTROL];
 	bus->event = queues[VGPU_QUEUE_EVENT];
 	virtio_device_ready(vdev);
-	virtio_cread_bytes(vdev, offsetof(struct vgpu_virtio_config, name), name, sizeof(name) - 1);
 	error = offer_all(device, bus);
 	if (!error)
 		error = vgpu_device_show(device, name);
@@ -179,6 +177,7 @@ static int probe(struct virtio_device *vdev)
 {
 	struct vgpu_device *device;
 	struct vgpu_virtio *bus;
+	char name[sizeof(device->vgpu)] = "";
 	u32 version;
 	int error;
 
@@ -191,13 +190,14 @@ static int probe(struct virtio_device *vdev)
 	if (!bus)
 		return -ENOMEM;
 	bus->vdev = vdev;
-	device = vgpu_device_new(&vdev->dev, &bus_operations, bus);
+	virtio_cread_bytes(vdev, offsetof(struct vgpu_virtio_config, name), name, sizeof(name) - 1);
+	device = vgpu_device_new(&vdev->dev, &bus_operations, bus, name);
 	if (!device) {
 		kfree(bus);
 		return -ENOMEM;
 	}
 	vdev->priv = device;
-	error = start(device, bus);
+	error = start(device, bus, name);
 	if (error) {
 		vdev->priv = NULL;
 		vgpu_device_discard(device);
@@ -216,7 +216,7 @@ static bool has_vanished(struct virtio_device *vdev)
 }
 
 /*
- * Open files outlive this: they keep `device` and get errors. A session that has died cannot finish a reset
+ * Open files outlive this: they keep `device`, and wait for another one or get errors. A session that has died cannot finish a reset
  * (the status register reads as all ones for ever), so it is not asked for one, and pages that it may have
  * shared with a runner stay pinned until the machine restarts.
  */
@@ -226,6 +226,8 @@ static void remove(struct virtio_device *vdev)
 	struct vgpu_virtio *bus = device->on_bus;
 	const bool vanished = has_vanished(vdev);
 
+	if (!vanished)
+		vgpu_device_leave(device);
 	vgpu_device_hide(device);
 	if (vanished) {
 		pr_err("%s: its session is gone; memory in use by dead processes is not given back\n", device->name);

@@ -196,7 +196,7 @@ static int begin(struct vgpu_xen *bus)
 				 VGPU_ABI_VERSION);
 		return -EPROTO;
 	}
-	bus->device = vgpu_device_new(&bus->xdev->dev, &bus_operations, bus);
+	bus->device = vgpu_device_new(&bus->xdev->dev, &bus_operations, bus, "");
 	if (!bus->device)
 		return -ENOMEM;
 	bus->device->backend_domain = bus->xdev->otherend_id;

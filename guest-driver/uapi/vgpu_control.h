@@ -69,7 +69,8 @@ enum vgpu_ctl_type {
 	VGPU_CTL_QUERY = 9,          /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
 	VGPU_CTL_PRIORITY = 10,      /* struct vgpu_ctl_priority; sessions of earlier releases refuse it */
 	VGPU_CTL_RETURN_PROCESS = 11,/* struct vgpu_ctl_return_process; answered as CREATE_PROCESS */
-	VGPU_CTL_ALL_ANNOUNCED = 12 /* struct vgpu_ctl_header: of a process that has come back, its rings and regions */
+	VGPU_CTL_ALL_ANNOUNCED = 12, /* struct vgpu_ctl_header: of one that has come back, its rings and regions */
+	VGPU_CTL_LEAVE_PROCESS = 13 /* struct vgpu_ctl_header: the device goes, and the process means to come back */
 };
 
 struct vgpu_ctl_header {
@@ -96,6 +97,12 @@ struct vgpu_ctl_return_process {
 	__u8 key[VGPU_RETURN_KEY_BYTES]; /* of the reply to its CREATE_PROCESS */
 	__le64 window_base; /* of the same */
 };
+
+/*
+ * LEAVE_PROCESS: status 0 says that all that the process had is in a file, that nothing on the host touches its pages any
+ * more, and that the session does not know it from now on; RETURN_PROCESS brings it to the same session or to another one.
+ * Any other status: it stays, and ends with its device (EBUSY: it is in no file; EINVAL: an earlier release).
+ */
 
 /* Whose time slices go first among the processes of one virtual GPU: as nice values, -20 (first) to 19. */
 struct vgpu_ctl_priority {

@@ -11,14 +11,11 @@ import pytest
 from lab import host
 from lab.cuda_programs import SOURCES, Program
 from lab.shell import wait_until
-from lab.vm import Vm
+from lab.vm import ROOT_PORTS, Vm
 
 VM = Vm("virsh0", "virsh0")
 RENAMED = "virsh0-renamed"
 LIVE, NO_PORT = "virsh1", "virsh2"  # virtual GPUs that come while it runs, or cannot
-# libvirt gives the first port to the agent's device.
-ROOT_PORTS = ("<controller type='pci' index='0' model='pcie-root'/>" +
-              2 * "<controller type='pci' model='pcie-root-port'/>")
 QEMU_ARGUMENT = "{http://libvirt.org/schemas/domain/qemu/1.0}arg"
 SECONDS = 20
 

@@ -22,7 +22,8 @@ class PlainVm(Vm):
         self._attached = False
         self.arguments: list[str] = []  # of QEMU, beside those that every machine has
 
-    def define(self, cmdline: str = "", metadata: str = "", devices: str = "") -> None:  # these two are for libvirt
+    def define(self, cmdline: str = "", metadata: str = "", devices: str = "", backing: str = "") -> None:
+        """The last three are for libvirt."""
         self._copy_image()
         self._cmdline = cmdline
         self._attached = False

@@ -11,6 +11,7 @@ DOMAIN = """<domain type='{kind}'>
   <name>{name}</name>
   <metadata>{metadata}</metadata>
   <memory unit='MiB'>{memory}</memory>
+  {backing}
   <vcpu>2</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
@@ -35,6 +36,11 @@ DOMAIN = """<domain type='{kind}'>
   </devices>
 </domain>
 """
+# What `vgpuctl attach` sets for the next start, and one that comes to a running machine needs.
+SHARED = "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
+# Where devices can be plugged that come while it runs; libvirt gives the first port to the agent's device.
+ROOT_PORTS = ("<controller type='pci' index='0' model='pcie-root'/>" +
+              2 * "<controller type='pci' model='pcie-root-port'/>")
 # Under emulation these make rep movsb look fast to the guest, and it is not.
 SLOW_WHEN_EMULATED = "<feature policy='disable' name='erms'/><feature policy='disable' name='fsrm'/>"
 
@@ -57,13 +63,13 @@ class Vm:
         for vgpu in (self.vgpu, *self.others):
             host.ensure_vgpu(vgpu, memory, compute, copy)
 
-    def define(self, cmdline: str = "", metadata: str = "", devices: str = "") -> None:
-        """Defines the domain anew, without a virtual GPU; `metadata` and `devices` are XML."""
+    def define(self, cmdline: str = "", metadata: str = "", devices: str = "", backing: str = "") -> None:
+        """Defines the domain anew, without a virtual GPU; `metadata`, `devices` and `backing` are XML."""
         self._copy_image()
         kvm = kvm_works()
         xml = self.folder / "domain.xml"
         xml.write_text(DOMAIN.format(kind="kvm" if kvm else "qemu", name=self.name, folder=self.folder,
-                                     cmdline=cmdline, devices=devices,
+                                     cmdline=cmdline, devices=devices, backing=backing,
                                      metadata=metadata, memory=self.memory_mib, cpu="" if kvm else SLOW_WHEN_EMULATED))
         host.virsh("undefine", "--managed-save", self.name, check=False)
         host.virsh("define", str(xml))

@@ -139,6 +139,42 @@ TEST_F(AwayTest, WhoeverEndsNeedsNoFileAnyMore) {
   EXPECT_EQ(ended.back(), ReturnKey{1});
 }
 
+TEST_F(AwayTest, OneThatLeavesNeedsItsFileStill) {
+  die();
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 6, 0x90000, {{4096, 4096}})), -1);
+  const auto waits = pending;
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 1)), 0);
+  EXPECT_EQ(*waits, EPIPE) << "what it asks for is asked again";
+  EXPECT_EQ(processes->count(), 0u);
+  EXPECT_TRUE(ended.empty());
+  EXPECT_EQ(ask(return_process(7, key_of_one)), 0) << "under another number, as from another VM's kernel";
+  EXPECT_EQ(told, key_of_one);
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 7)), EBUSY) << "it has not said what it has";
+}
+
+TEST_F(AwayTest, WhoLeavesWaitsForTheEndOfItsRunner) {
+  source.last().stop(Runner::Stop::kKill);
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 1)), -1);
+  const auto waits = pending;
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 1)), EBUSY);
+  source.last().die();
+  EXPECT_EQ(*waits, 0);
+  EXPECT_EQ(processes->count(), 0u);
+  EXPECT_TRUE(ended.empty());
+}
+
+TEST_F(AwayTest, NobodyLeavesWithWhatIsInNoFile) {
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 1)), EBUSY) << "its runner lives";
+  die();
+  ASSERT_NE(revive(), nullptr);
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 1)), EBUSY) << "it is on its way back";
+  processes->away().at(0)->revived(true);
+  in_file = false;
+  source.last().stop(Runner::Stop::kKill);
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 1)), EBUSY);
+  EXPECT_EQ(ask(simple(VGPU_CTL_LEAVE_PROCESS, 9)), ENOENT);
+}
+
 TEST_F(AwayTest, OneThatIsInNoFileIsLost) {
   in_file = false;
   source.last().die();

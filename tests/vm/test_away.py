@@ -1,0 +1,155 @@
+"""A virtual GPU goes and comes while its programs live: what they had there is in a file meanwhile, and they wait."""
+import os
+import signal
+
+import pytest
+
+from lab import host
+from lab.shell import wait_until
+from lab.vm import ROOT_PORTS, SHARED, Vm
+
+VM = Vm("away0", "away0")
+SECONDS = 30
+
+
+@pytest.fixture(name="guest", scope="module")
+def _guest(lab, guest_of):
+    """Its virtual GPU has come while it runs, so that it can go."""
+    if not host.has_hook():
+        pytest.skip("libvirt here is the host's own, or there is none")
+    VM.remove()
+    VM.create_vgpu("128M", 1, 1)
+    VM.define(devices=ROOT_PORTS, backing=SHARED)
+    VM.start()
+    guest = guest_of(VM)
+    guest.agent()
+    _plug(guest)
+    try:
+        yield guest
+    finally:
+        VM.remove()
+
+
+@pytest.fixture(name="file")
+def _file(tmp_path):
+    return str(tmp_path / "away0.save")
+
+
+def _plug(guest) -> None:
+    host.vgpuctl("attach", "away0", "away0", "--live")
+    wait_until(lambda: guest.shell("ls /dev/vgpu0")[0] == 0, SECONDS, "the device")
+
+
+def _unplug(guest) -> None:
+    host.vgpuctl("detach", "away0", "--live")
+    assert guest.shell("ls /dev/vgpu0")[0] != 0
+
+
+class _Program:
+    """Counts in the guest, until it is told to compare."""
+
+    def __init__(self, guest, name: str, *words: str | int):
+        self._guest, self._name, self._told = guest, name, f"/tmp/told-{name}"
+        guest.shell(f"rm -f {self._told}; mkfifo {self._told}; setsid sleep 900 >{self._told} 2>/dev/null </dev/null &")
+        guest.start("save_all", "\n2\n", *words, stdin=self._told, log=name)
+        self._pid = max(map(int, guest.shell("pidof save_all")[1].split()))
+
+    def say(self, what: str) -> str:
+        return self._guest.shell(what.format(log=f"/tmp/{self._name}.log"))[1]
+
+    def rounds(self) -> int:
+        return int(self.say("tail -1 {log}"))
+
+    def goes_on(self) -> None:
+        before = self.rounds()
+        wait_until(lambda: self.rounds() > before + 3, SECONDS, f"the next rounds of {self._name}")
+
+    def kill(self) -> None:
+        self._guest.shell(f"kill -9 {self._pid}")
+        wait_until(lambda: self._guest.shell(f"kill -0 {self._pid}")[0] != 0, SECONDS, f"the end of {self._name}")
+
+    def finish(self) -> None:
+        self._guest.shell(f"echo >{self._told}")
+        wait_until(lambda: self.say("tail -1 {log}") == "ok\n", SECONDS, f"the end of {self._name}")
+
+
+def _save(file: str) -> None:
+    host.vgpuctl("save", "away0", file, "--all")
+
+
+def _restore(file: str, *words: str) -> None:
+    host.vgpuctl("restore", "away0", file, *words)
+
+
+def test_a_program_counts_on_when_its_virtual_gpu_is_back(guest, file):
+    program = _Program(guest, "one", 4)
+    _save(file)
+    _unplug(guest)
+    before = program.rounds()
+    _plug(guest)
+    assert program.rounds() == before
+    _restore(file)
+    program.goes_on()
+    program.finish()
+    guest.kernel_is_content()
+
+
+@pytest.mark.full
+def test_so_do_several_in_another_session_and_again(guest, file):
+    programs = [_Program(guest, "plain", 4), _Program(guest, "array", 1, "array"), _Program(guest, "graph", 1, "graph")]
+    guest.busy(600)  # whose copies are from and to its own pages
+    for _ in range(2):
+        _save(file)
+        _unplug(guest)
+        session = host.live("away0")["pid"]
+        os.kill(session, signal.SIGKILL)
+        wait_until(lambda before=session: host.live("away0")["pid"] not in (before, 0), SECONDS, "another session")
+        _plug(guest)
+        _restore(file)
+        for program in programs:
+            program.goes_on()
+        copied = guest.busy_log()
+        wait_until(lambda before=copied: guest.busy_log() != before, SECONDS, "more copies")
+        assert "round" in guest.busy_log().splitlines()[-1]
+    guest.shell("kill $(pidof busy)")
+    for program in programs:
+        program.finish()
+    guest.runs_programs()
+    guest.kernel_is_content()
+
+
+@pytest.mark.full
+def test_who_is_killed_meanwhile_is_given_up_and_leaves_nothing(guest, file):
+    program, killed = _Program(guest, "lives", 4), _Program(guest, "killed", 4)
+    _save(file)
+    _unplug(guest)
+    killed.kill()
+    _plug(guest)
+    refused = host.vgpuctl("restore", "away0", file, check=False)
+    assert "1 of its 2 programs has not come here" in refused.stderr, refused.stderr
+    _restore(file, "--without-missing")
+    program.goes_on()
+    program.finish()
+    guest.kernel_is_content()
+
+
+@pytest.mark.full
+def test_who_waits_alone_and_ends_lets_the_device_go(guest, file):
+    program = _Program(guest, "ends", 4)
+    _save(file)
+    _unplug(guest)
+    program.kill()
+    _plug(guest)
+    _restore(file, "--without-missing")
+    guest.runs_programs()
+    guest.kernel_is_content()
+
+
+@pytest.mark.full
+def test_what_is_in_no_file_ends_with_its_device(guest):
+    program = _Program(guest, "unsaved", 4)
+    _unplug(guest)
+    wait_until(lambda: "cudaErrorDevicesUnavailable" in program.say("tail -1 {log}"), SECONDS, "its error")
+    _plug(guest)
+    guest.runs_programs()
+    guest.kernel_is_content()
