@@ -145,7 +145,8 @@ Result<bool> would_abort(const Domain& domain, const std::string& id) {
   return std::ranges::any_of(regions.value(), [](const auto& one) { return one.first.starts_with(kAborts); });
 }
 
-// The guest is asked to let it go, as by the button of a slot; Linux waits five seconds for a second thought.
+// The guest is asked to let it go, as by the button of a slot; Linux waits five seconds for a second thought, unless it
+// plugs by ACPI.
 Status wait_until_gone(const Domain& domain, const std::string& name, const std::string& id) {
   const auto deadline = std::chrono::steady_clock::now() + kUnplugTimeout;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -161,15 +162,11 @@ Status wait_until_gone(const Domain& domain, const std::string& name, const std:
       name, kUnplugTimeout.count());
 }
 
-}  // namespace
-
-Status unplug(const std::string& uri, const std::string& name, const std::string& vgpu) {
-  const auto found = running(uri, name);
-  if (!found.ok()) return found.status();
-  const auto there = has(found.value().domain, id_of(vgpu));
+Status check_unplug_of(const Domain& domain, const std::string& name, const std::string& vgpu) {
+  const auto there = has(domain, id_of(vgpu));
   if (!there.ok()) return there.status();
   if (!there.value()) return Status::error(ENOENT, "domain '{}' has no virtual GPU '{}' now", name, vgpu);
-  const auto aborts = would_abort(found.value().domain, id_of(vgpu));
+  const auto aborts = would_abort(domain, id_of(vgpu));
   if (!aborts.ok()) return aborts.status();
   if (aborts.value()) {
     return Status::error(
@@ -179,6 +176,20 @@ Status unplug(const std::string& uri, const std::string& name, const std::string
         "the device's 'remove' in the guest's /sys/bus/pci/devices",
         vgpu, name);
   }
+  return {};
+}
+
+}  // namespace
+
+Status check_unplug(const std::string& uri, const std::string& name, const std::string& vgpu) {
+  const auto found = running(uri, name);
+  return found.ok() ? check_unplug_of(found.value().domain, name, vgpu) : found.status();
+}
+
+Status unplug(const std::string& uri, const std::string& name, const std::string& vgpu) {
+  const auto found = running(uri, name);
+  if (!found.ok()) return found.status();
+  if (Status status = check_unplug_of(found.value().domain, name, vgpu); !status.ok()) return status;
   const Status asked = ask(found.value().domain, "device_del", {{"id", id_of(vgpu)}}).status();
   // Asked before, and not gone yet, is an error too.
   const bool again = asked.message().find("already in the process of unplug") != std::string::npos;

@@ -12,6 +12,8 @@ namespace bandsaw::libvirt {
 // Errors: ENOENT (no such domain), ESHUTDOWN (it does not run), EEXIST (it has the virtual GPU), ENOTSUP (its memory is
 // not shared), ENODEV (no root port is free), ENOTCONN, EIO with QEMU's words.
 Status plug(const std::string& uri, const std::string& domain, const Attachment& attachment);
+// Whether unplug() could take it out: its errors but for ETIMEDOUT.
+Status check_unplug(const std::string& uri, const std::string& domain, const std::string& vgpu);
 // Takes it out of the guest and waits for that. Errors: ENOTSUP (it was not plugged in, but there from the start),
 // ETIMEDOUT (the guest keeps it), ENOENT (the domain, or the virtual GPU in it), ESHUTDOWN (it does not run), ENOTCONN,
 // EIO.

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from lab import host
+from lab.counting import Counting
 from lab.shell import wait_until
 from lab.vm import ROOT_PORTS, SHARED, Vm
 
@@ -45,34 +46,6 @@ def _unplug(guest) -> None:
     assert guest.shell("ls /dev/vgpu0")[0] != 0
 
 
-class _Program:
-    """Counts in the guest, until it is told to compare."""
-
-    def __init__(self, guest, name: str, *words: str | int):
-        self._guest, self._name, self._told = guest, name, f"/tmp/told-{name}"
-        guest.shell(f"rm -f {self._told}; mkfifo {self._told}; setsid sleep 900 >{self._told} 2>/dev/null </dev/null &")
-        guest.start("save_all", "\n2\n", *words, stdin=self._told, log=name)
-        self._pid = max(map(int, guest.shell("pidof save_all")[1].split()))
-
-    def say(self, what: str) -> str:
-        return self._guest.shell(what.format(log=f"/tmp/{self._name}.log"))[1]
-
-    def rounds(self) -> int:
-        return int(self.say("tail -1 {log}"))
-
-    def goes_on(self) -> None:
-        before = self.rounds()
-        wait_until(lambda: self.rounds() > before + 3, SECONDS, f"the next rounds of {self._name}")
-
-    def kill(self) -> None:
-        self._guest.shell(f"kill -9 {self._pid}")
-        wait_until(lambda: self._guest.shell(f"kill -0 {self._pid}")[0] != 0, SECONDS, f"the end of {self._name}")
-
-    def finish(self) -> None:
-        self._guest.shell(f"echo >{self._told}")
-        wait_until(lambda: self.say("tail -1 {log}") == "ok\n", SECONDS, f"the end of {self._name}")
-
-
 def _save(file: str) -> None:
     host.vgpuctl("save", "away0", file, "--all")
 
@@ -82,7 +55,7 @@ def _restore(file: str, *words: str) -> None:
 
 
 def test_a_program_counts_on_when_its_virtual_gpu_is_back(guest, file):
-    program = _Program(guest, "one", 4)
+    program = Counting(guest, "one", 4)
     _save(file)
     _unplug(guest)
     before = program.rounds()
@@ -96,7 +69,7 @@ def test_a_program_counts_on_when_its_virtual_gpu_is_back(guest, file):
 
 @pytest.mark.full
 def test_so_do_several_in_another_session_and_again(guest, file):
-    programs = [_Program(guest, "plain", 4), _Program(guest, "array", 1, "array"), _Program(guest, "graph", 1, "graph")]
+    programs = [Counting(guest, "plain", 4), Counting(guest, "array", 1, "array"), Counting(guest, "graph", 1, "graph")]
     guest.busy(600)  # whose copies are from and to its own pages
     for _ in range(2):
         _save(file)
@@ -120,7 +93,7 @@ def test_so_do_several_in_another_session_and_again(guest, file):
 
 @pytest.mark.full
 def test_who_is_killed_meanwhile_is_given_up_and_leaves_nothing(guest, file):
-    program, killed = _Program(guest, "lives", 4), _Program(guest, "killed", 4)
+    program, killed = Counting(guest, "lives", 4), Counting(guest, "killed", 4)
     _save(file)
     _unplug(guest)
     killed.kill()
@@ -135,7 +108,7 @@ def test_who_is_killed_meanwhile_is_given_up_and_leaves_nothing(guest, file):
 
 @pytest.mark.full
 def test_who_waits_alone_and_ends_lets_the_device_go(guest, file):
-    program = _Program(guest, "ends", 4)
+    program = Counting(guest, "ends", 4)
     _save(file)
     _unplug(guest)
     program.kill()
@@ -147,9 +120,9 @@ def test_who_waits_alone_and_ends_lets_the_device_go(guest, file):
 
 @pytest.mark.full
 def test_what_is_in_no_file_ends_with_its_device(guest):
-    program = _Program(guest, "unsaved", 4)
+    program = Counting(guest, "unsaved", 4)
     _unplug(guest)
-    wait_until(lambda: "cudaErrorDevicesUnavailable" in program.say("tail -1 {log}"), SECONDS, "its error")
+    wait_until(lambda: "cudaErrorDevicesUnavailable" in program.last_line(), SECONDS, "its error")
     _plug(guest)
     guest.runs_programs()
     guest.kernel_is_content()

@@ -189,6 +189,21 @@ void hypervisor_option(CLI::App* app, Options* options) {
       ->check(CLI::IsMember({"libvirt", "xen"}));
 }
 
+void migrate_options(CLI::App* app, Options* options) {
+  app->add_option("DOMAIN", options->domain, "name of the domain, whose virtual GPUs came with attach --live")
+      ->required();
+  app->add_option("URI", options->to, "libvirt's URI of the other host, e.g. qemu+ssh://web2/system")->required();
+  app->add_option("--connect", options->uri, "libvirt URI of this host (default: libvirt's own)");
+  app->add_option("--remote", options->remote,
+                  "command that runs the command line after it in a shell of the other host (default: ssh, to the host "
+                  "in URI); vgpuctl is called there");
+  app->add_option("--migrate-uri", options->migrate_uri,
+                  "where the other host's emulator is reached, e.g. tcp://10.0.0.2 (default: as libvirt chooses)");
+  app->add_option("--migrate-back-uri", options->migrate_back_uri,
+                  "the same of this host, for the way back if a later step fails");
+  app->add_option("--folder", options->folder, "where what its programs have lies meanwhile (default /var/tmp)");
+}
+
 std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* create = named(app->add_subcommand("create", "make a virtual GPU"), options);
   share_options(create, options, true);
@@ -257,6 +272,9 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   }
   drain->add_flag("--move", options->move,
                   "and move those on it to other devices with room; what cannot move is named");
+  auto* migrate = app->add_subcommand(
+      "migrate", "move a running libvirt domain to another host, with its virtual GPUs and the programs on them");
+  migrate_options(migrate, options);
   auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
   auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
   auto* report = named(app->add_subcommand("report", "what it used of what it was promised, hour by hour"), options);
@@ -284,6 +302,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {move, ctl::move},
       {drain, ctl::drain},
       {undrain, ctl::undrain},
+      {migrate, ctl::migrate},
       {top, ctl::top},
       {trace, ctl::trace},
       {report, ctl::report},

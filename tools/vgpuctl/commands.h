@@ -36,12 +36,15 @@ struct Options {
   std::string output, file;            // files
   bool all = false;                    // of save
   bool without_missing = false;        // of restore
-  std::string last = "24h";            // how far a report looks back
-  std::string shell;                   // whose completion
-  std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes
-  bool read_write = false;             // a grant is for writing too
-  bool install = false;                // hook: put it where libvirt looks
-  unsigned wait = 30;                  // hook: seconds until vgpud and sessions answer
+  std::string to, remote;              // of migrate: libvirt's URI of the other host, and how commands are run there
+  std::string migrate_uri, migrate_back_uri;  // where emulators meet
+  std::string folder = "/var/tmp";            // for what programs have meanwhile
+  std::string last = "24h";                   // how far a report looks back
+  std::string shell;                          // whose completion
+  std::string vgpu, size;                     // of a shared segment: whose it is or who is meant, bytes
+  bool read_write = false;                    // a grant is for writing too
+  bool install = false;                       // hook: put it where libvirt looks
+  unsigned wait = 30;                         // hook: seconds until vgpud and sessions answer
   std::string hooks = "/etc/libvirt/hooks";
 };
 
@@ -59,6 +62,7 @@ int restore(const Options& options);  // the same, back
 int move(const Options& options);     // to another device
 int drain(const Options& options);    // of a device
 int undrain(const Options& options);  // the same, back in service
+int migrate(const Options& options);  // a domain, to another host
 int xml(const Options& options);
 int attach(const Options& options);
 int detach(const Options& options);

@@ -1,0 +1,108 @@
+"""A domain goes from one host to another, and its programs on a virtual GPU with it; or it stays, and they too."""
+import os
+
+import pytest
+
+from lab import host
+from lab.counting import Counting
+from lab.other_host import OtherHost, remote
+from lab.paths import environment
+from lab.vm import ROOT_PORTS, SHARED, Vm
+
+pytestmark = pytest.mark.full
+VM = Vm("moves0", "moves0")
+LOOPBACK = "tcp://127.0.0.1"
+HERE = remote(environment()["BANDSAW_RUN"], environment()["BANDSAW_STATE"])
+
+
+@pytest.fixture(name="guest")
+def _guest(lab, guest_of):
+    if not host.has_hook():
+        pytest.skip("libvirt here is the host's own, or there is none")
+    VM.remove()
+    VM.create_vgpu("128M", 1, 1)
+    VM.define(devices=ROOT_PORTS, backing=SHARED)
+    VM.start()
+    guest = guest_of(VM)
+    guest.agent()
+    host.vgpuctl("attach", "moves0", "moves0", "--live")
+    guest.shell("while ! ls /dev/vgpu0; do sleep 0.2; done")
+    try:
+        yield guest
+    finally:
+        VM.remove()
+
+
+@pytest.fixture(name="other_host")
+def _other_host(guest):
+    """Makes one, whose device is as its arguments say."""
+    made: list[OtherHost] = []
+
+    def make(**daemon) -> OtherHost:
+        made.append(OtherHost(VM, **daemon))
+        return made[0]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def _migrate(other: OtherHost, *words: str, refused: str = "") -> str:
+    done = host.vgpuctl("migrate", "moves0", other.uri, "--remote", other.remote, "--migrate-uri", LOOPBACK,
+                        "--migrate-back-uri", LOOPBACK, *words, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == (1 if refused else 0) and refused in said, said + other.daemon.evidence()
+    VM.disconnect()
+    return said
+
+
+def _left_nothing(tmp_path) -> None:
+    assert not os.listdir(tmp_path)
+
+
+def test_a_program_counts_from_one_host_to_the_other_and_back(guest, guest_of, other_host, tmp_path):
+    program = Counting(guest, "counts", 4)
+    boot = guest.boot_id()
+    other = other_host()
+    print(_migrate(other, "--folder", str(tmp_path), "--json"))
+    assert host.vgpuctl("show", "moves0", check=False).returncode == 4
+    assert not VM.running() and other.virsh("domstate", "moves0").stdout.strip() == "running"
+    program.guest = guest_of(other)
+    program.goes_on()
+
+    other.disconnect()
+    back = host.vgpuctl("migrate", "moves0", host.libvirt_uri(), "--connect", other.uri, "--remote", HERE,
+                        "--migrate-uri", LOOPBACK, "--folder", str(tmp_path), variables=other.daemon.variables)
+    print(back.stdout)
+    program.guest = guest
+    program.goes_on()
+    program.finish()
+    assert guest.boot_id() == boot and VM.running()
+    guest.runs_programs()
+    guest.kernel_is_content()
+    _left_nothing(tmp_path)
+
+
+@pytest.mark.parametrize(("devices", "lacks", "refused"), [
+    (None, "initramfs", "migrating the domain: "),
+    ([{"name": "soft:0", "memory": "512M", "sms": 2}], "", "other SMs"),
+], ids=["the_domain", "its_programs"])
+def test_what_cannot_go_stays_as_it_was(guest, other_host, tmp_path, devices, lacks, refused):
+    program = Counting(guest, "stays", 4)
+    boot, before = guest.boot_id(), host.vgpuctl_json("show", "moves0")
+    other = other_host(devices=devices)
+    if lacks:
+        (other.folder / "vm" / lacks).unlink()
+    said = _migrate(other, "--folder", str(tmp_path), refused=refused)
+    assert "all is as it was" in said, said
+    program.goes_on()
+    program.finish()
+    assert guest.boot_id() == boot and VM.running()
+    guest.runs_programs()
+    guest.kernel_is_content()
+    _left_nothing(tmp_path)
+    assert not other.virsh("list", "--all", "--name").stdout.strip()
+    assert not other.daemon.control.need("GET", "/v1/vgpus")
+    after = host.vgpuctl_json("show", "moves0")
+    assert {name: before[name] for name in ("domain", "memory", "suspended")} == \
+        {name: after[name] for name in ("domain", "memory", "suspended")}
