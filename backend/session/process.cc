@@ -240,10 +240,11 @@ void Process::gone() {
   }
   wake_event_.reset();
   if (leaving_) reply(std::exchange(leaving_, nullptr), Status::error(EPIPE, "the process has ended"));
+  const bool lost = state_ == State::kRunning;
+  if (lost) state_ = State::kLost;  // until the guest destroys it
   for (const auto& request : std::exchange(later_, {})) request();
-  if (state_ == State::kRunning) {
+  if (lost) {
     log::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
-    state_ = State::kLost;  // until the guest destroys it
     if (owner_->config_.ended) owner_->config_.ended(key_);
     rings_.clear();
     regions_.clear();
@@ -285,15 +286,17 @@ void Process::ping(const Answer& answer) const {
 }
 
 void Process::forward(const RunnerMessage& message, std::span<const std::byte> tail, const Answer& answer,
-                      std::function<void(Process*, int error)> then) {
+                      std::function<void(Process*, int error)> then, std::function<void()> again) {
   ++outstanding_;
-  runner_->send(message, tail, {}, [weak = weak_from_this(), answer, then = std::move(then)](int error) {
-    if (const auto process = weak.lock()) {
-      --process->outstanding_;
-      then(process.get(), error);
-    }
-    reply(answer, outcome(error, "the runner"));
-  });
+  runner_->send(message, tail, {},
+                [weak = weak_from_this(), answer, then = std::move(then), again = std::move(again)](int error) {
+                  if (const auto process = weak.lock()) {
+                    --process->outstanding_;
+                    then(process.get(), error);
+                    if (error == EPIPE && process->may_be_away()) return process->later_.push_back(again);
+                  }
+                  reply(answer, outcome(error, "the runner"));
+                });
 }
 
 void Process::add_ram(const Ram& ram) {

@@ -80,7 +80,10 @@ class Process : public std::enable_shared_from_this<Process> {
   void take_again(Runner* runner, const std::function<void(Result<Runner*>)>& done);
   void send_mappings(const Runner::Done& done);
   bool may_be_away() const;
-  bool wait_for_runner(std::function<void()> request, const Answer& answer);
+  void wait_for_runner(std::function<void()> request, const Answer& answer);
+  // The same request, later.
+  std::function<void()> add_again(const Request& request, UniqueFd file, const Answer& answer);
+  std::function<void()> drop_again(const Request& request, const Answer& answer);
   GuestOwner owner() const;
   Status make_descriptors();
   void answer_ready(const Answer& answer) const;
@@ -96,9 +99,10 @@ class Process : public std::enable_shared_from_this<Process> {
   Mapping* find(bool is_ring, uint32_t id, uint64_t generation);
   void forget(bool is_ring, uint32_t id, uint64_t generation);
   Mappings& mappings(bool is_ring) { return is_ring ? rings_ : regions_; }
-  // Sends and answers with what the runner says; `then` runs before the answer.
+  // Sends and answers with what the runner says; `then` runs before the answer. A runner that ends without an answer,
+  // and is followed by another one, leaves the request to `again`, for that one.
   void forward(const RunnerMessage& message, std::span<const std::byte> tail, const Answer& answer,
-               std::function<void(Process*, int error)> then);
+               std::function<void(Process*, int error)> then, std::function<void()> again);
 
   Processes* owner_;  // outlives it
   const uint32_t id_;

@@ -89,14 +89,12 @@ void Process::set_away(bool is) {
   }
 }
 
-// False: too many wait already, and this one is answered.
-bool Process::wait_for_runner(std::function<void()> request, const Answer& answer) {
+void Process::wait_for_runner(std::function<void()> request, const Answer& answer) {
   if (later_.size() < owner_->config_.outstanding_max) {
     later_.push_back(std::move(request));
   } else {
     answer(make_reply(EBUSY, "too many requests wait for a runner"), {});
   }
-  return true;
 }
 
 void Process::revive(const std::function<void(Result<Runner*>)>& done) {

@@ -75,13 +75,22 @@ void Process::send_file(const UniqueFd& file) {
   runner_->send(message, {}, fds, [](int) {});
 }
 
+std::function<void()> Process::add_again(const Request& request, UniqueFd file, const Answer& answer) {
+  return [self = weak_from_this(), request, kept = std::make_shared<UniqueFd>(std::move(file)), answer] {
+    if (const auto process = self.lock()) process->add_mapping(request, std::move(*kept), answer);
+  };
+}
+
+std::function<void()> Process::drop_again(const Request& request, const Answer& answer) {
+  return [self = weak_from_this(), request, answer] {
+    if (const auto process = self.lock()) process->drop_mapping(request, answer);
+  };
+}
+
 void Process::add_mapping(const Request& request, UniqueFd file, const Answer& answer) {
   if (state_ == State::kAway) {
-    const auto kept = std::make_shared<UniqueFd>(std::move(file));
-    const auto again = [self = weak_from_this(), request, kept, answer] {
-      if (const auto process = self.lock()) process->add_mapping(request, std::move(*kept), answer);
-    };
-    if (wait_for_runner(again, answer)) return;
+    wait_for_runner(add_again(request, std::move(file), answer), answer);
+    return;
   }
   const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const vgpu_ctl_add_region& add = request.add;
@@ -130,19 +139,19 @@ void Process::add_mapping(const Request& request, UniqueFd file, const Answer& a
                               .bytes = add.bytes,
                               .count = static_cast<uint32_t>(pieces.size())};
   if (file) send_file(file);
-  forward(message, std::as_bytes(std::span(pieces)), answer,
-          [is_ring, id = uint32_t{add.id}, generation](Process* process, int error) {
-            if (error) process->forget(is_ring, id, generation);
-          });
+  forward(
+      message, std::as_bytes(std::span(pieces)), answer,
+      [is_ring, id = uint32_t{add.id}, generation](Process* process, int error) {
+        if (error) process->forget(is_ring, id, generation);
+      },
+      owner_->config_.replaceable ? add_again(request, {}, answer) : nullptr);
   if (file) runner_->send({.type = RunnerMessageType::kRamDrop, .id = kFileRam}, {}, {}, [](int) {});
 }
 
 void Process::drop_mapping(const Request& request, const Answer& answer) {
   if (state_ == State::kAway) {
-    const auto again = [self = weak_from_this(), request, answer] {
-      if (const auto process = self.lock()) process->drop_mapping(request, answer);
-    };
-    if (wait_for_runner(again, answer)) return;
+    wait_for_runner(drop_again(request, answer), answer);
+    return;
   }
   const bool is_ring = request.type == VGPU_CTL_DROP_RING;
   Status status = usable("drop");
@@ -157,11 +166,13 @@ void Process::drop_mapping(const Request& request, const Answer& answer) {
   found->second.dropping = true;
   const RunnerMessage message{.type = is_ring ? RunnerMessageType::kDropRing : RunnerMessageType::kDropRegion,
                               .id = request.drop_id};
-  forward(message, {}, answer,
-          [is_ring, id = request.drop_id, generation = found->second.generation](Process* process, int error) {
-            if (error == 0 || error == ENOENT) return process->forget(is_ring, id, generation);
-            if (Mapping* mapping = process->find(is_ring, id, generation)) mapping->dropping = false;
-          });
+  forward(
+      message, {}, answer,
+      [is_ring, id = request.drop_id, generation = found->second.generation](Process* process, int error) {
+        if (error == 0 || error == ENOENT) return process->forget(is_ring, id, generation);
+        if (Mapping* mapping = process->find(is_ring, id, generation)) mapping->dropping = false;
+      },
+      drop_again(request, answer));
 }
 
 Process::Mapping* Process::find(bool is_ring, uint32_t id, uint64_t generation) {

@@ -222,6 +222,7 @@ static bool come_back(struct vgpu_process *process)
 		if (here) {
 			count(process->device, -1);
 			/* With it what is written above: the next request must not be refused as of a stranger. */
+			WRITE_ONCE(process->returns, process->returns + 1);
 			smp_store_release(&process->away, VGPU_HERE);
 			/* What was unmapped meanwhile. */
 			vgpu_process_reap(process);
@@ -274,9 +275,9 @@ void vgpu_process_unlock_here(struct vgpu_process *process)
 	up_read(&process->moving);
 }
 
-bool vgpu_process_await_return(struct vgpu_process *process)
+bool vgpu_process_await_return(struct vgpu_process *process, u32 returns)
 {
-	if (!vgpu_process_away(process))
+	if (!vgpu_process_away(process) && READ_ONCE(process->returns) == returns)
 		return false;
 	return !wait_event_killable(process->wait, !vgpu_process_away(process) || READ_ONCE(process->lost)) &&
 	       !vgpu_process_usable(process);

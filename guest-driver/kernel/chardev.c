@@ -118,12 +118,18 @@ static int do_wait(struct vgpu_process *process, void __user *user)
 static int do_ping(struct vgpu_process *process)
 {
 	struct vgpu_device *device = process->device;
+	const u32 returns = READ_ONCE(process->returns);
+	int error;
 
 	if (vgpu_process_away(process))
 		return 0;
 	if (!vgpu_device_usable(device) || READ_ONCE(process->lost))
 		return -EPIPE;
-	return vgpu_ping(device, 0, VGPU_PING_TIMEOUT);
+	error = vgpu_ping(device, 0, VGPU_PING_TIMEOUT);
+	/* The device may have gone under the request, and the process stays. */
+	if (error == -EPIPE && (vgpu_process_away(process) || READ_ONCE(process->returns) != returns))
+		return 0;
+	return error;
 }
 
 static int do_query(struct vgpu_process *process, void __user *user)
@@ -163,6 +169,7 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 {
 	struct vgpu_process *process = file->private_data;
 	void __user *user = (void __user *)argument;
+	u32 returns;
 	long result;
 
 	if (!is_owner(process))
@@ -185,9 +192,10 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 		result = vgpu_process_lock_here(process);
 		if (result)
 			return result;
+		returns = READ_ONCE(process->returns);
 		result = do_change(process, command, user);
 		vgpu_process_unlock_here(process);
-	} while (result == -EPIPE && vgpu_process_await_return(process));
+	} while (result == -EPIPE && vgpu_process_await_return(process, returns));
 	return result;
 }
 

@@ -183,6 +183,7 @@ struct vgpu_process {
 	struct vgpu_schema host_schema;
 	u8 key[VGPU_RETURN_KEY_BYTES];      /* zeros: it cannot come back */
 	int return_error;                   /* of the last attempt */
+	u32 returns;   /* how often it has come back */
 };
 
 /* driver.c */
@@ -321,8 +322,11 @@ void vgpu_process_end_away(struct vgpu_process *process);
 /* Around requests about rings and pages. -EINTR: the task is being killed. */
 int vgpu_process_lock_here(struct vgpu_process *process);
 void vgpu_process_unlock_here(struct vgpu_process *process);
-/* Of a request that failed with -EPIPE: true once the process is back, and it can be sent again. */
-bool vgpu_process_await_return(struct vgpu_process *process);
+/*
+ * Of a request that failed with -EPIPE, before which the process had come back so often: true once it is back, and the
+ * request can be sent again.
+ */
+bool vgpu_process_await_return(struct vgpu_process *process, u32 returns);
 
 static inline bool vgpu_process_away(struct vgpu_process *process)
 {

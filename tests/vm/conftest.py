@@ -40,13 +40,13 @@ class Guest:
         assert not wrong, wrong
 
     def start(self, name: str, first_words: str, *arguments: int | str, stdin: str = "/dev/null",
-              log: str = "") -> None:
+              log: str = "", variables: str = "") -> None:
         """A program of tests/direct in the background, until its first words are in /tmp/NAME.log, or in `log`."""
         log = log or name
         if self.shell(f"pidof {name}")[0] != 0:  # it runs: its file cannot be written
             self.agent().put(Program(REPO / f"tests/direct/{name}.cu").compile(), f"/opt/run/{name}", 0o755)
         words = " ".join(map(str, arguments))
-        self.shell(f"setsid /opt/run/{name} {words} >/tmp/{log}.log 2>&1 <{stdin} &")
+        self.shell(f"{variables} setsid /opt/run/{name} {words} >/tmp/{log}.log 2>&1 <{stdin} &")
         wait_until(lambda: first_words in self.shell(f"cat /tmp/{log}.log")[1], 30, f"'{first_words}' of {log}")
 
     def busy(self, seconds: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from lab import host
 from lab.counting import Counting
 from lab.shell import wait_until
-from lab.vm import ROOT_PORTS, SHARED, Vm
+from lab.vm import SHARED, Vm, root_ports
 
 VM = Vm("away0", "away0")
 SECONDS = 30
@@ -20,7 +20,7 @@ def _guest(lab, guest_of):
         pytest.skip("libvirt here is the host's own, or there is none")
     VM.remove()
     VM.create_vgpu("128M", 1, 1)
-    VM.define(devices=ROOT_PORTS, backing=SHARED)
+    VM.define(devices=root_ports(), backing=SHARED)
     VM.start()
     guest = guest_of(VM)
     guest.agent()
@@ -44,6 +44,12 @@ def _plug(guest) -> None:
 def _unplug(guest) -> None:
     host.vgpuctl("detach", "away0", "--live")
     assert guest.shell("ls /dev/vgpu0")[0] != 0
+
+
+def _pinned(guest) -> int:
+    """Pages that are pinned in the whole guest; its processors add up after a while."""
+    acquired, released = map(int, guest.shell("awk '/nr_foll_pin/ {print $2}' /proc/vmstat")[1].split())
+    return acquired - released
 
 
 def _save(file: str) -> None:
@@ -89,6 +95,21 @@ def test_so_do_several_in_another_session_and_again(guest, file):
         program.finish()
     guest.runs_programs()
     guest.kernel_is_content()
+
+
+@pytest.mark.full
+def test_requests_on_their_way_wait_for_the_next_device(guest, file):
+    """Threads pin pages and let go of them all the time."""
+    program = Counting(guest, "pages", 4, 1, source="pages_come_and_go")
+    for _ in range(6):
+        _save(file)
+        _unplug(guest)
+        _plug(guest)
+        _restore(file)
+        program.goes_on()
+    program.finish()
+    guest.kernel_is_content()
+    wait_until(lambda: _pinned(guest) == 0, SECONDS, "the end of all pins")
 
 
 @pytest.mark.full

@@ -7,10 +7,10 @@ from lab import host
 from lab.counting import Counting
 from lab.other_host import OtherHost, remote
 from lab.paths import environment
-from lab.vm import ROOT_PORTS, SHARED, Vm
+from lab.vm import SHARED, Vm, root_ports
 
 pytestmark = pytest.mark.full
-VM = Vm("moves0", "moves0")
+VM = Vm("moves0", "moves0", others=("moves1",))
 LOOPBACK = "tcp://127.0.0.1"
 HERE = remote(environment()["BANDSAW_RUN"], environment()["BANDSAW_STATE"])
 
@@ -21,12 +21,13 @@ def _guest(lab, guest_of):
         pytest.skip("libvirt here is the host's own, or there is none")
     VM.remove()
     VM.create_vgpu("128M", 1, 1)
-    VM.define(devices=ROOT_PORTS, backing=SHARED)
+    VM.define(devices=root_ports(2), backing=SHARED)
     VM.start()
     guest = guest_of(VM)
     guest.agent()
-    host.vgpuctl("attach", "moves0", "moves0", "--live")
-    guest.shell("while ! ls /dev/vgpu0; do sleep 0.2; done")
+    for number, vgpu in enumerate(("moves0", "moves1")):
+        host.vgpuctl("attach", vgpu, "moves0", "--live")
+        guest.shell(f"while ! ls /dev/vgpu{number}; do sleep 0.2; done")
     try:
         yield guest
     finally:
@@ -60,23 +61,26 @@ def _left_nothing(tmp_path) -> None:
     assert not os.listdir(tmp_path)
 
 
-def test_a_program_counts_from_one_host_to_the_other_and_back(guest, guest_of, other_host, tmp_path):
-    program = Counting(guest, "counts", 4)
+def test_programs_count_from_one_host_to_the_other_and_back(guest, guest_of, other_host, tmp_path):
+    programs = [Counting(guest, f"on{number}", 4, variables=f"CUDA_VISIBLE_DEVICES={number}") for number in range(2)]
+    assert [len(host.live(vgpu)["processes"]) for vgpu in ("moves0", "moves1")] == [1, 1]
     boot = guest.boot_id()
     other = other_host()
     print(_migrate(other, "--folder", str(tmp_path), "--json"))
-    assert host.vgpuctl("show", "moves0", check=False).returncode == 4
+    assert not [vgpu for vgpu in host.vgpuctl_json("list") if vgpu["name"].startswith("moves")]
     assert not VM.running() and other.virsh("domstate", "moves0").stdout.strip() == "running"
-    program.guest = guest_of(other)
-    program.goes_on()
+    for program in programs:
+        program.guest = guest_of(other)
+        program.goes_on()
 
     other.disconnect()
     back = host.vgpuctl("migrate", "moves0", host.libvirt_uri(), "--connect", other.uri, "--remote", HERE,
                         "--migrate-uri", LOOPBACK, "--folder", str(tmp_path), variables=other.daemon.variables)
     print(back.stdout)
-    program.guest = guest
-    program.goes_on()
-    program.finish()
+    for program in programs:
+        program.guest = guest
+        program.goes_on()
+        program.finish()
     assert guest.boot_id() == boot and VM.running()
     guest.runs_programs()
     guest.kernel_is_content()

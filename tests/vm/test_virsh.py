@@ -11,7 +11,7 @@ import pytest
 from lab import host
 from lab.cuda_programs import SOURCES, Program
 from lab.shell import wait_until
-from lab.vm import ROOT_PORTS, Vm
+from lab.vm import Vm, root_ports
 
 VM = Vm("virsh0", "virsh0")
 RENAMED = "virsh0-renamed"
@@ -50,7 +50,7 @@ def _fresh() -> None:
     _need_libvirt()
     VM.remove()
     VM.create_vgpu("64M", 1, 1)
-    VM.define(devices=ROOT_PORTS)
+    VM.define(devices=root_ports())
     VM.attach()
 
 

@@ -5,13 +5,13 @@ SECONDS = 30
 
 
 class Counting:
-    """tests/direct/save_all.cu, until it is told to compare. `guest` may become another's."""
+    """A program of tests/direct that prints numbers, until it is told to end. `guest` may become another's."""
 
-    def __init__(self, guest, name: str, *words: str | int):
+    def __init__(self, guest, name: str, *words: str | int, source: str = "save_all", variables: str = ""):
         self.guest, self._name, self._told = guest, name, f"/tmp/told-{name}"
         guest.shell(f"rm -f {self._told}; mkfifo {self._told}; setsid sleep 900 >{self._told} 2>/dev/null </dev/null &")
-        guest.start("save_all", "\n2\n", *words, stdin=self._told, log=name)
-        self._pid = max(map(int, guest.shell("pidof save_all")[1].split()))
+        guest.start(source, "\n2", *words, stdin=self._told, log=name, variables=variables)
+        self._pid = max(map(int, guest.shell(f"pidof {source}")[1].split()))
 
     def last_line(self) -> str:
         return self.guest.shell(f"tail -1 /tmp/{self._name}.log")[1].strip()

@@ -38,11 +38,14 @@ DOMAIN = """<domain type='{kind}'>
 """
 # What `vgpuctl attach` sets for the next start, and one that comes to a running machine needs.
 SHARED = "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
-# Where devices can be plugged that come while it runs; libvirt gives the first port to the agent's device.
-ROOT_PORTS = ("<controller type='pci' index='0' model='pcie-root'/>" +
-              2 * "<controller type='pci' model='pcie-root-port'/>")
 # Under emulation these make rep movsb look fast to the guest, and it is not.
 SLOW_WHEN_EMULATED = "<feature policy='disable' name='erms'/><feature policy='disable' name='fsrm'/>"
+
+
+def root_ports(free: int = 1) -> str:
+    """Where devices can be plugged that come while it runs; libvirt gives the first port to the agent's device."""
+    return ("<controller type='pci' index='0' model='pcie-root'/>" +
+            (1 + free) * "<controller type='pci' model='pcie-root-port'/>")
 
 
 def kvm_works() -> bool:

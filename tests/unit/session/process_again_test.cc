@@ -107,6 +107,27 @@ TEST_F(AwayTest, AProcessWhoseRunnerIsInAFileGetsAnother) {
   EXPECT_EQ(*waits, 0);
 }
 
+TEST_F(AwayTest, WhatItsRunnerHasNotAnsweredIsForTheNext) {
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 6, 0x90000, {{4096, 4096}})), -1);
+  const auto adds = pending;
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 5)), -1);
+  const auto drops = pending;
+  die();
+  EXPECT_EQ(*adds, -1);
+  EXPECT_EQ(*drops, -1);
+  ASSERT_NE(revive(), nullptr) << status.message();
+  FakeRunner& runner = source.last();
+  ASSERT_EQ(runner.messages.size(), 5u) << "the region that is to go too, and not the one that is still to come";
+  processes->away().at(0)->revived(true);
+  ASSERT_EQ(runner.messages.size(), 7u);
+  EXPECT_EQ(runner.messages[5].message.type, RunnerMessageType::kAddRegion);
+  EXPECT_EQ(runner.messages[5].message.id, 6u);
+  EXPECT_EQ(runner.messages[6].message.type, RunnerMessageType::kDropRegion);
+  runner.answer_all();
+  EXPECT_EQ(*adds, 0);
+  EXPECT_EQ(*drops, 0);
+}
+
 TEST_F(AwayTest, ItWaitsOnWhereANewRunnerFails) {
   die();
   ASSERT_NE(revive(), nullptr);
@@ -177,9 +198,11 @@ TEST_F(AwayTest, NobodyLeavesWithWhatIsInNoFile) {
 
 TEST_F(AwayTest, OneThatIsInNoFileIsLost) {
   in_file = false;
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 6, 0x90000, {{4096, 4096}})), -1);
   source.last().die();
   EXPECT_TRUE(processes->away().empty());
   EXPECT_EQ(watcher.gone, (std::vector<uint32_t>{1}));
+  EXPECT_EQ(*pending, EPIPE);
 }
 
 TEST_F(AwayTest, OneOfAnotherSessionIsAwayOnceItHasSaidWhatItHas) {
