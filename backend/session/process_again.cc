@@ -68,7 +68,7 @@ void Process::leave(const Answer& answer) {
     leaving_ = answer;
     return;
   }
-  if (state_ != State::kAway || runner_) {
+  if (state_ != State::kReturning && (state_ != State::kAway || runner_)) {
     return answer(make_reply(EBUSY, "what the process has is in no file"), {});
   }
   left_ = true;

@@ -39,15 +39,19 @@ static void count(struct vgpu_device *device, int more)
 
 bool vgpu_device_park(struct vgpu_device *device)
 {
+	bool kept;
+
 	mutex_lock(&lock);
-	if (device->kept) {
+	kept = device->kept;
+	if (kept) {
 		device->parked = true;
 		list_add_tail(&device->parked_list, &parked);
 		pr_info("%s: it is gone; %u processes wait for another one of virtual GPU '%s'\n", device->name,
 			device->kept, device->vgpu);
 	}
 	mutex_unlock(&lock);
-	return device->parked;
+	/* Its last process may have ended since, and discarded it. */
+	return kept;
 }
 
 struct vgpu_device *vgpu_device_unpark(const char *vgpu)
@@ -226,7 +230,7 @@ static bool come_back(struct vgpu_process *process)
 			smp_store_release(&process->away, VGPU_HERE);
 			/* What was unmapped meanwhile. */
 			vgpu_process_reap(process);
-		} else if (process->announced && ask(process, VGPU_CTL_DESTROY_PROCESS) != -EPIPE) {
+		} else if (process->announced && !ask(process, VGPU_CTL_LEAVE_PROCESS)) {
 			process->announced = false;
 		}
 		if (error && error != process->return_error)

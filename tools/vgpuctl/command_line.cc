@@ -197,6 +197,9 @@ void migrate_options(CLI::App* app, Options* options) {
   app->add_option("--remote", options->remote,
                   "command that runs the command line after it in a shell of the other host (default: ssh, to the host "
                   "in URI); vgpuctl is called there");
+  app->add_flag("--without-missing", options->without_missing,
+                "give up programs that do not come back there, because they have ended meanwhile, or are the guest's "
+                "kernel's own; else it all goes back, and these go on here");
   app->add_option("--migrate-uri", options->migrate_uri,
                   "where the other host's emulator is reached, e.g. tcp://10.0.0.2 (default: as libvirt chooses)");
   app->add_option("--migrate-back-uri", options->migrate_back_uri,

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 
 #include "backend/control/vgpu_spec.h"
@@ -28,13 +29,15 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+// Makes a file of what it is given, and names it.
+constexpr const char* kPut = "umask 077; f=$(mktemp) && { cat >$f && echo $f || { rm -f $f; exit 1; }; }";
+
 // A virtual GPU on its way.
 struct Moving {
   std::string name;
   json view;          // as vgpud here says
   std::string saved;  // what its programs have, in a file: here,
   std::string there;  // and there
-  uint64_t bytes = 0;
 };
 
 std::string local_uri(const std::string& uri) {
@@ -66,6 +69,7 @@ class Migration {
   Status prepare(Moving* one);
   Status make_there(const Moving& one);
   Status leave();
+  Status restore_here(const Moving& one) const;
   Status arrive();
   void tidy();
   // Whether a step that has failed may have done half of it.
@@ -168,17 +172,23 @@ Status Migration::prepare(Moving* one) {
       [this, name] { return there("vgpuctl resume " + name); });
 }
 
+// Who does not come back where it was has ended.
+Status Migration::restore_here(const Moving& one) const {
+  const Status status = here({"restore", one.name, one.saved});
+  return status.ok() ? status : here({"restore", one.name, one.saved, "--without-missing"});
+}
+
 // Each back of what is here leaves its programs as they were.
 Status Migration::leave() {
   for (Moving& one : all_) {
     Status status = take(
         fmt::format("saving '{}'", one.name), [&] { return here({"save", one.name, one.saved, "--all"}); },
-        [this, &one] { return here({"restore", one.name, one.saved}); });
+        [this, &one] { return restore_here(one); });
     if (!status.ok()) return status;
     status = take(
         fmt::format("sending what '{}' had", one.name),
         [&] {
-          const auto put = other_.run("umask 077; f=$(mktemp) && cat >$f && echo $f", one.saved);
+          const auto put = other_.run(kPut, one.saved);
           if (put.ok()) one.there = put.value();
           return put.status();
         },
@@ -204,12 +214,11 @@ Status Migration::arrive() {
         [this, &one] { return there(there_line("detach", one)); });
     if (!status.ok()) return status;
   }
-  // Of programs that were killed meanwhile nobody comes.
   for (const Moving& one : all_) {
-    const std::string line = fmt::format("vgpuctl restore {} {}", shell_word(one.name), shell_word(one.there));
+    const std::string line = fmt::format("vgpuctl restore {} {}{}", shell_word(one.name), shell_word(one.there),
+                                         options_.without_missing ? " --without-missing" : "");
     const Status status = take(
-        fmt::format("restoring '{}' there", one.name),
-        [&] { return there(fmt::format("{0} || {0} --without-missing", line)); },
+        fmt::format("restoring '{}' there", one.name), [&] { return there(line); },
         [this, &one] {
           const Status saved =
               there(fmt::format("vgpuctl save {} {} --all", shell_word(one.name), shell_word(one.there)));
