@@ -25,6 +25,8 @@ def _guest(lab, guest_of):
     VM.start()
     guest = guest_of(VM)
     guest.agent()
+    host.vgpuctl("set", "moves0", "--cap", "90", "--priority", "3", "--kernel-deadline-ms", "60000", "--limit",
+                 "processes=9", "--idle-suspend", "3600", "--host-memory", "8G")
     for number, vgpu in enumerate(("moves0", "moves1")):
         host.vgpuctl("attach", vgpu, "moves0", "--live")
         guest.shell(f"while ! ls /dev/vgpu{number}; do sleep 0.2; done")
@@ -57,6 +59,13 @@ def _migrate(other: OtherHost, *words: str, refused: str = "") -> str:
     return said
 
 
+def _settings(view: dict) -> dict:
+    """What a virtual GPU is promised, and what it may not."""
+    return {name: view[name] for name in
+            ("memory", "compute", "copy", "cap", "reserve", "priority", "resident", "host_memory", "kernel_deadline_ms",
+             "idle_suspend_s", "limits", "owner", "guard", "allow_machine_code", "clear_shared")}
+
+
 def _left_nothing(tmp_path) -> None:
     assert not os.listdir(tmp_path)
 
@@ -66,7 +75,9 @@ def test_programs_count_from_one_host_to_the_other_and_back(guest, guest_of, oth
     assert [len(host.live(vgpu)["processes"]) for vgpu in ("moves0", "moves1")] == [1, 1]
     boot = guest.boot_id()
     other = other_host()
+    settings = _settings(host.vgpuctl_json("show", "moves0"))
     print(_migrate(other, "--folder", str(tmp_path), "--json"))
+    assert _settings(other.daemon.control.need("GET", "/v1/vgpus/moves0")) == settings
     assert not [vgpu for vgpu in host.vgpuctl_json("list") if vgpu["name"].startswith("moves")]
     assert not VM.running() and other.virsh("domstate", "moves0").stdout.strip() == "running"
     for program in programs:

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,32 @@ std::string local_uri(const std::string& uri) {
   if (ssh == std::string::npos) return uri;
   const size_t path = uri.find('/', ssh + std::strlen("+ssh://"));
   return uri.substr(0, ssh) + "://" + (path == std::string::npos ? "" : uri.substr(path));
+}
+
+// The options of `vgpuctl create` by which another one becomes as this one is: shares, bounds, guards, its owner.
+std::string creation_of(const json& view) {
+  std::string line;
+  const auto add = [&line](std::string name, const std::string& value) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    line += fmt::format(" --{} {}", name, shell_word(value));
+  };
+  for (const auto& [name, value] : share_texts(view)) add(name, value);
+  for (const char* const name : {"guard", "allow_machine_code", "clear_shared"}) {
+    if (view.value(name, false)) add(name, "on");
+  }
+  for (const char* const name : {"resident", "host_memory"}) {
+    if (const auto bytes = view.value(name, uint64_t{0}); bytes != 0) add(name, std::to_string(bytes));
+  }
+  if (const auto most = view.value("kernel_deadline_ms", int64_t{0}); most != 0) {
+    add("kernel_deadline_ms", std::to_string(most));
+  }
+  if (view.contains("idle_suspend_s") && view["idle_suspend_s"].is_number()) {
+    add("idle_suspend", json_text(view["idle_suspend_s"]));
+  }
+  if (const auto owner = view.value("owner", ""); !owner.empty()) add("owner", owner);
+  const json limits = view.value("limits", json::object());
+  for (const auto& [name, most] : limits.items()) add("limit", fmt::format("{}={}", name, json_text(most)));
+  return line;
 }
 
 class Migration {
@@ -144,11 +171,7 @@ Status Migration::find_vgpus() {
 }
 
 Status Migration::make_there(const Moving& one) {
-  std::string line = "vgpuctl create " + shell_word(one.name);
-  for (auto [name, value] : share_texts(one.view)) {
-    for (char& letter : name) letter = letter == '_' ? '-' : letter;
-    line += fmt::format(" --{} {}", name, shell_word(value));
-  }
+  const std::string line = "vgpuctl create " + shell_word(one.name) + creation_of(one.view);
   return take(
       fmt::format("making '{}' there", one.name), [&] { return there(line); },
       [this, name = shell_word(one.name)] { return there("vgpuctl destroy " + name + " --force"); });
