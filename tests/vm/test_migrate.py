@@ -70,6 +70,14 @@ def _left_nothing(tmp_path) -> None:
     assert not os.listdir(tmp_path)
 
 
+def _goes_on_unharmed(guest, boot: str, tmp_path) -> None:
+    """The domain was never started anew, and no file of its way is left."""
+    assert guest.boot_id() == boot and VM.running()
+    guest.runs_programs()
+    guest.kernel_is_content()
+    _left_nothing(tmp_path)
+
+
 def test_programs_count_from_one_host_to_the_other_and_back(guest, guest_of, other_host, tmp_path):
     programs = [Counting(guest, f"on{number}", 4, variables=f"CUDA_VISIBLE_DEVICES={number}") for number in range(2)]
     assert [len(host.live(vgpu)["processes"]) for vgpu in ("moves0", "moves1")] == [1, 1]
@@ -92,10 +100,7 @@ def test_programs_count_from_one_host_to_the_other_and_back(guest, guest_of, oth
         program.guest = guest
         program.goes_on()
         program.finish()
-    assert guest.boot_id() == boot and VM.running()
-    guest.runs_programs()
-    guest.kernel_is_content()
-    _left_nothing(tmp_path)
+    _goes_on_unharmed(guest, boot, tmp_path)
 
 
 @pytest.mark.parametrize(("devices", "lacks", "refused"), [
@@ -112,10 +117,7 @@ def test_what_cannot_go_stays_as_it_was(guest, other_host, tmp_path, devices, la
     assert "all is as it was" in said, said
     program.goes_on()
     program.finish()
-    assert guest.boot_id() == boot and VM.running()
-    guest.runs_programs()
-    guest.kernel_is_content()
-    _left_nothing(tmp_path)
+    _goes_on_unharmed(guest, boot, tmp_path)
     assert not other.virsh("list", "--all", "--name").stdout.strip()
     assert not other.daemon.control.need("GET", "/v1/vgpus")
     after = host.vgpuctl_json("show", "moves0")

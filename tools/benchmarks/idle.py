@@ -4,16 +4,16 @@ Each has a program in direct mode that fills some device memory and rests, and a
 one at a time while all others sleep, by step; and then one right after the other, while those that were called before
 go to sleep again."""
 import concurrent.futures
-import json
 import statistics
 import time
 
 from benchmarks import gpu_memory
+from benchmarks.asked import Asked
 from benchmarks.basic import Figure
 from benchmarks.results import columns, reaches
 from lab import host
 from lab.daemon import Daemon
-from lab.shell import Failure, say, wait_until
+from lab.shell import say, wait_until
 from lab.started import Started
 
 IDLE_S = 1
@@ -29,35 +29,16 @@ WANTED_HELD_GIB, WANTED_FIRST_MS, WANTED_FOR = "<= 2", "<= 400", 64
 BUS_BYTES_PER_MS = 50e6
 
 
-class Idler:
+class Idler(Asked):
     """A program that rests, and its virtual GPU."""
 
     def __init__(self, daemon: Daemon, name: str, mib: int, memory_mib: int):
         self.daemon, self.name = daemon, name
         host.vgpuctl("create", name, "--memory", f"{memory_mib}M", "--idle-suspend", str(IDLE_S),
                      variables=daemon.variables)
-        self._program = Started(Figure("idle").compile(), mib, variables=daemon.program_environment(name))
-        self._program.first_line("ready")
-
-    def ask(self, word: str) -> dict:
-        self._program.say(word)
-        line = self._program.line(ANSWER_S)
-        if not line.startswith("{"):
-            self.kill()
-            raise Failure(f"the program of {self.name} did not answer '{word}': {line}")
-        return json.loads(line)
-
-    def end(self) -> int:
-        """How many words are wrong."""
-        wrong = self.ask("end")["wrong"]
-        status, output = self._program.finish()
-        if status != 0:
-            raise Failure(f"the program of {self.name} ended with {status}: {output[-2000:]}")
-        return wrong
-
-    def kill(self) -> None:
-        self._program.kill()
-        self._program.wait()
+        program = Started(Figure("idle").compile(), mib, variables=daemon.program_environment(name))
+        super().__init__(program, f"the program of {name}", ANSWER_S)
+        program.first_line("ready")
 
 
 def _views(daemon: Daemon) -> list[dict]:

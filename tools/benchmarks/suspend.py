@@ -13,6 +13,7 @@ import time
 import typing
 
 from benchmarks import charts, gpu_memory, idle
+from benchmarks.asked import Asked
 from benchmarks.basic import Figure
 from benchmarks.results import columns, exit_status, reaches
 from lab import host, setup
@@ -30,37 +31,18 @@ ANSWER_S = 120
 TIMES = ("suspend_ms", "suspend_api_ms", "resume_ms", "resume_api_ms", "step_ms")
 
 
-class Sleeper:
+class Sleeper(Asked):
     """The program, and the virtual GPU that it alone uses."""
 
     def __init__(self, daemon: Daemon, mib: int):
         self.daemon = daemon
-        self._program = Started(Figure("suspended").compile(), mib, variables=daemon.program_environment(NAME))
-        self._program.first_line("ready")
-
-    def ask(self, word: str) -> dict:
-        self._program.say(word)
-        line = self._program.line(ANSWER_S)
-        if not line.startswith("{"):
-            self._program.kill()
-            raise Failure(f"the program did not answer '{word}': {line}{self._program.finish()[1][-2000:]}")
-        return json.loads(line)
+        program = Started(Figure("suspended").compile(), mib, variables=daemon.program_environment(NAME))
+        super().__init__(program, "the program", ANSWER_S)
+        program.first_line("ready")
 
     def on_device(self) -> int:
         live = self.daemon.control.need("GET", f"/v1/vgpus/{NAME}")["live"]
         return live["memory_used"] - live["memory_swapped"]
-
-    def end(self) -> int:
-        """How many words are wrong."""
-        wrong = self.ask("end")["wrong"]
-        status, output = self._program.finish()
-        if status != 0:
-            raise Failure(f"the program ended with {status}: {output[-2000:]}")
-        return wrong
-
-    def kill(self) -> None:
-        self._program.kill()
-        self._program.wait()
 
 
 def timed_ms(call: typing.Callable[[], object]) -> float:

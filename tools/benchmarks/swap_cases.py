@@ -1,9 +1,9 @@
 """tools/bench swap: its programs and their virtual GPUs; what each case measures."""
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator
 
+from benchmarks.asked import Asked
 from benchmarks.basic import Figure
 from lab import host
 from lab.daemon import Daemon
@@ -38,42 +38,17 @@ class NoMemory(Failure):
     """A program's first allocations failed for lack of room."""
 
 
-class Rounder:
+class Rounder(Asked):
     """A program that goes round its blocks when it is told to."""
 
     def __init__(self, settings: Settings, mib: int, variables: dict[str, str], managed_of_mib: int = 0):
         words = ["managed" if managed_of_mib else "device", settings.blocks(mib), settings.block_mib, settings.times]
-        self._program = Started(Figure("swapped").compile(), *words, managed_of_mib, variables=variables)
-        if (line := self._program.stdout.readline()) != "ready\n":
-            status, more = self._program.finish()
+        program = Started(Figure("swapped").compile(), *words, managed_of_mib, variables=variables)
+        super().__init__(program, "the program", ANSWER_S)
+        if (line := program.stdout.readline()) != "ready\n":
+            status, more = program.finish()
             error = NoMemory if "out of memory" in line + more else Failure
             raise error(f"the program did not begin: {status}: {line}{more[-2000:]}")
-
-    def tell(self, *words) -> None:
-        self._program.say(*words)
-
-    def ask(self, *words) -> dict:
-        self.tell(*words)
-        return self.answer(*words)
-
-    def answer(self, *words) -> dict:
-        line = self._program.line(ANSWER_S)
-        if not line.startswith("{"):
-            self._program.kill()
-            raise Failure(f"the program did not answer {words}: {line}{self._program.finish()[1][-2000:]}")
-        return json.loads(line)
-
-    def end(self) -> int:
-        """How many words are wrong."""
-        wrong = self.ask("end")["wrong"]
-        status, output = self._program.finish()
-        if status != 0:
-            raise Failure(f"the program ended with {status}: {output[-2000:]}")
-        return wrong
-
-    def kill(self) -> None:
-        self._program.kill()
-        self._program.wait()
 
 
 @contextlib.contextmanager

@@ -151,11 +151,7 @@ int hook(const Options& options) {
 
 #else
 
-int hook(const Options& options) {
-  return print_refusal(
-      {kRefused, "this vgpuctl was built without libvirt", "build with libvirt-dev and libxml2-dev installed"},
-      options.json);
-}
+int hook(const Options& options) { return refuse_without_libvirt(options.json); }
 
 #endif
 

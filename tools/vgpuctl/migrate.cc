@@ -337,11 +337,7 @@ int migrate(const Options& options) {
 
 #else
 
-int migrate(const Options& options) {
-  return print_refusal(
-      {kRefused, "this vgpuctl was built without libvirt", "build with libvirt-dev and libxml2-dev installed"},
-      options.json);
-}
+int migrate(const Options& options) { return refuse_without_libvirt(options.json); }
 
 #endif
 

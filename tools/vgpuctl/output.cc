@@ -201,6 +201,12 @@ int print_refusal(const Refusal& refusal, bool json_output) {
   return refusal.exit;
 }
 
+int refuse_without_libvirt(bool json_output) {
+  return print_refusal(
+      {kRefused, "this vgpuctl was built without libvirt", "build with libvirt-dev and libxml2-dev installed"},
+      json_output);
+}
+
 std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

@@ -19,6 +19,7 @@ struct Refusal {
 
 // To stderr, or as {"error", "hint"} to stdout with `json`. Returns the exit code.
 int print_refusal(const Refusal& refusal, bool json);
+int refuse_without_libvirt(bool json);
 
 // Columns as wide as their widest cell; the first row is the heading.
 void print_table(const std::vector<std::vector<std::string>>& rows);

@@ -110,8 +110,8 @@ class Heap {
   CUresult exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const swap::Moves& moves);
   CUresult map_made(Mapping* made);
   void discard(const Mapping& memory);
-  CUresult leave(uint64_t address, uint64_t bytes);
-  CUresult release(const Mapping& memory);
+  CUresult vacate(uint64_t address, uint64_t bytes);
+  CUresult drop(const Mapping& memory);
   void drop_spares();
   void drop_device_spares();
   // heap_away.cc

@@ -83,7 +83,7 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
   for (const Mapping& chunk : allocation.chunks) {
     book->remove(chunk.address);
     CUresult gone = unmap_at(chunk.address, chunk.bytes);
-    if (gone == CUDA_SUCCESS) gone = release(chunk);
+    if (gone == CUDA_SUCCESS) gone = drop(chunk);
     if (gone == CUDA_SUCCESS) book->charge(-static_cast<int64_t>(chunk.bytes), chunk.on_device);
     if (result == CUDA_SUCCESS) result = gone;
   }

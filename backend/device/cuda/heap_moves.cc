@@ -92,29 +92,29 @@ void Heap::discard(const Mapping& memory) {
   const auto alike = std::count_if(spares_.begin(), spares_.end(),
                                    [&](const Mapping& one) { return one.on_device == memory.on_device; });
   if (static_cast<size_t>(alike) < swap::Exchange::kUnderWayMost) return spares_.push_back(memory);
-  release(memory);
+  drop(memory);
 }
 
 // An address that is still in use is not given to anybody.
-CUresult Heap::leave(uint64_t address, uint64_t bytes) {
+CUresult Heap::vacate(uint64_t address, uint64_t bytes) {
   const CUresult result = unmap_at(address, bytes);
   if (result == CUDA_SUCCESS) ranges_.give_back(address, bytes);
   return result;
 }
 
-CUresult Heap::release(const Mapping& memory) {
-  if (memory.beside != 0) leave(memory.beside, memory.bytes);
+CUresult Heap::drop(const Mapping& memory) {
+  if (memory.beside != 0) vacate(memory.beside, memory.bytes);
   return driver_->cuMemRelease(memory.handle);
 }
 
 void Heap::drop_spares() {
-  for (const Mapping& spare : spares_) release(spare);
+  for (const Mapping& spare : spares_) drop(spare);
   spares_.clear();
 }
 
 // Nobody is charged for them: they are there during an exchange only.
 void Heap::drop_device_spares() {
-  std::erase_if(spares_, [this](const Mapping& spare) { return spare.on_device && (release(spare), true); });
+  std::erase_if(spares_, [this](const Mapping& spare) { return spare.on_device && (drop(spare), true); });
 }
 
 // Where it fails nothing has changed.
@@ -130,7 +130,7 @@ CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
   if (result == CUDA_SUCCESS) {
     result = driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream->handle);
     if (result == CUDA_SUCCESS) return result;
-    if (made.beside != 0 || leave(made.address, made.bytes) == CUDA_SUCCESS) discard(made);
+    if (made.beside != 0 || vacate(made.address, made.bytes) == CUDA_SUCCESS) discard(made);
   }
   if (charged) book->charge_move(what.bytes, false);
   return result;
@@ -141,7 +141,7 @@ CUresult Heap::end_move(ChunkMove* move) {
   const auto& [what, chunk, made, stream] = *move;
   swap::Book* const book = host_->swap_book();
   CUresult result = driver_->cuStreamSynchronize(stream->handle);
-  if (made.beside == 0) leave(made.address, made.bytes);
+  if (made.beside == 0) vacate(made.address, made.bytes);
   bool charged = what.to_device;
   if (result == CUDA_SUCCESS && !charged) {
     charged = book->charge_move(what.bytes, false);
