@@ -10,6 +10,9 @@ namespace {
 // By what factor a time slice has to change for it to be changed at all, and for it to be changed soon.
 constexpr double kSmallChange = 1.08, kLargeChange = 2;
 
+// How many times as long each time slice for learning is as the last one.
+constexpr Time kProbeGrowth = 4;
+
 }  // namespace
 
 // Calls `use(burst, part)` for those who have no more than a burst at a time, and gain by time slices that it fills.
@@ -64,7 +67,8 @@ void TimeSliceWeights::fit_slices() {
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const auto whole = static_cast<Time>(turn * weight(entry) / sum);
-    const Time unbounded = std::max({whole / entry.active_processes, options_.least, probing(entry)});
+    const Time usual = std::max(whole / entry.active_processes, options_.least);
+    const Time unbounded = std::max(usual, probing(entry, usual));
     wanted[vgpu] = bounded(unbounded, entry);
     entry.unbounded = wanted[vgpu] < unbounded ? unbounded : 0;
   }
@@ -72,26 +76,38 @@ void TimeSliceWeights::fit_slices() {
 }
 
 // A time slice in which its work is not interrupted, while it is not known how long that takes; else 0. One program at
-// a time.
-Time TimeSliceWeights::probing(Entry& entry) {
+// a time. Its work may be only a little longer than its usual time slices, so those for learning begin at a few of
+// these, and grow.
+Time TimeSliceWeights::probing(Entry& entry, Time usual) {
   constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
   for (const auto& [number, process] : entry.processes) {
     if (now_ - process.unlearnt_at > options_.unlearnt_for || now_ - process.last_busy > options_.memory) continue;
     longest = std::max(longest, std::min(process.burst, options_.probe));
   }
-  const bool under_way = now_ - entry.probed_at <= options_.probe_for;
-  if (longest < kShortBurst || active_processes() < 2) return 0;
-  if (!under_way) {
+  if (longest < kShortBurst || active_processes() < 2) {
+    entry.probe_until = std::min(entry.probe_until, now_);  // somebody else may begin
+    return 0;
+  }
+  const Time most = std::min(longest + longest / kRoom, options_.probe);
+  if (now_ > entry.probe_until) {
     const Time pause = std::min(options_.probe_again << std::min(entry.probes, 10u), options_.probe_last);
     const bool others = std::any_of(entries_.begin(), entries_.end(), [&](const auto& other) {
-      return &other.second != &entry && other.second.active && now_ - other.second.probed_at <= options_.probe_for;
+      return &other.second != &entry && other.second.active && now_ <= other.second.probe_until;
     });
     if (others || (entry.probes > 0 && now_ - entry.probed_at < pause)) return 0;
     entry.probed_at = now_;
+    entry.probe_until = now_ + options_.probe_for;
+    for (Time length = kProbeGrowth * usual; length < most; length *= kProbeGrowth) {
+      entry.probe_until += options_.probe_step;
+    }
     ++entry.probes;
   }
-  return std::min(longest + longest / kRoom, options_.probe);
+  Time length = kProbeGrowth * usual;
+  for (Time left = now_ - entry.probed_at; left > options_.probe_step && length < most; left -= options_.probe_step) {
+    length *= kProbeGrowth;
+  }
+  return std::min(length, most);
 }
 
 // Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it

@@ -30,8 +30,8 @@
 //   not enough: each of its steps would cost as many switches. If it falls far behind its promise, it is to keep the
 //   engine in its pauses. Then it fills its time slices, as programs do that never rest.
 // - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
-//   program whose kernels are longer, and were never alone, has long time slices once, until that is known. It is
-//   charged for them.
+//   program whose kernels are longer, and were never alone, has longer and longer time slices once, until that is
+//   known. It is charged for them.
 // - Time slices are long, since switches cost; where one virtual GPU wants a bound on its latency, those of the others
 //   together are shorter than that bound while it is active.
 //
@@ -62,9 +62,10 @@ struct TimeSliceOptions {
   // Between two changes of time slices, where one is off by a factor of two, and where the work of somebody fits into
   // one only before or after it.
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
-  // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
-  // after twice as long each time.
-  Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
+  // The longest time slice that is there for learning, for how long it is, for how long each shorter one before it, and
+  // when it is tried again, if in vain: after twice as long each time.
+  Time probe = 500 * kMillisecond, probe_for = kSecond, probe_step = 250 * kMillisecond, probe_again = 5 * kSecond,
+       probe_last = 60 * kSecond;
   Time unlearnt_for = 3 * kSecond;  // after a cut sample, if no other comes
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive
   // A virtual GPU is active for so long after its last work; with little work at a time, longer: else the others' time
@@ -137,7 +138,8 @@ class TimeSliceWeights {
     std::map<std::uint32_t, TimeSliceProcess> processes;
     int active_processes = 1;
     Time slice = 2 * kMillisecond;
-    Time probed_at = -kLongest;  // when its last long time slice began
+    Time probed_at = -kLongest;    // when its last time slices for learning began,
+    Time probe_until = -kLongest;  // and until when they last
     std::uint32_t probes = 0;
     bool keeps = false;            // it is to keep the engine in its pauses
     Time keep_from = -kLongest;    // since then it does, or not before then
@@ -166,7 +168,7 @@ class TimeSliceWeights {
                   const std::function<void(double burst, double part)>& use) const;
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
-  Time probing(Entry& entry);
+  Time probing(Entry& entry, Time usual);
   void fit_keeps();
   void review_keep(Entry& entry, bool others);
   bool gains_by_keeping(const Entry& entry) const;

@@ -83,6 +83,29 @@ TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
   }
 }
 
+// Kernels of 3 ms do not fit into time slices of 2.5 ms: a little longer ones tell all, and nobody has to wait for
+// long.
+TEST_F(TimeSliceWeightsTest, WhatIsALittleTooLongIsLearntInALittleLongerTimeSlice) {
+  programs_.reserve(16);
+  for (VgpuId vgpu = 1; vgpu <= 16; ++vgpu) add(vgpu, 6).ready_since = now_;
+  double most = 0;
+  for (int second = 0; second < 8; ++second) {
+    for (const Time end = now_ + kSecond; now_ < end; run_for(kMillisecond)) {
+      for (Program& program : programs_) {
+        if (program.knows) continue;
+        program.knows = program.served > 0 && weights_.slice(program.vgpu) >= 4 * kMillisecond;
+        ++(program.knows ? program.learnt : program.cut_samples);
+      }
+    }
+    for (const double part : served(kSecond)) most = std::max(most, part);
+  }
+  EXPECT_LE(most, 0.15);
+  for (const Program& program : programs_) {
+    EXPECT_TRUE(program.knows);
+    EXPECT_LE(program.longest_wait, 150 * kMillisecond);
+  }
+}
+
 // Each of its kernels is another one, say.
 TEST_F(TimeSliceWeightsTest, WhoCannotBeLearntIsTriedSeldom) {
   programs_.reserve(2);
