@@ -113,7 +113,6 @@ class Heap {
   CUresult vacate(uint64_t address, uint64_t bytes);
   CUresult drop(const Mapping& memory);
   void drop_spares();
-  void drop_device_spares();
   // heap_away.cc
   struct AwayPages {
     void* pages = nullptr;
@@ -134,7 +133,7 @@ class Heap {
   mutable std::mutex mutex_;
   std::map<uint64_t, Allocation> allocations_;             // guarded by mutex_
   std::vector<std::shared_ptr<Slab>> slabs_;               // guarded by mutex_
-  std::vector<Mapping> spares_;                            // guarded by mutex_: memory of no chunk, for moves
+  std::vector<Mapping> spares_;                            // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   std::vector<Mapping*> away_;  // guarded by mutex_: what has left, in the order of its bytes there
   AwayPages away_pages_;        // guarded by mutex_

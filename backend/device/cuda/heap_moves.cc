@@ -1,10 +1,9 @@
 // Chunks that change places between the device and host memory. A chunk's bytes are copied to other memory, which then
 // takes its place at its address; its old memory goes. While one is copied, the memory of another changes.
 //
-// Device memory is made and mapped soon; what a chunk has left there takes the next one all the same. Host memory is
-// not: the driver finds and pins its pages (5 GB/s on an H100), and maps each of them (100 GB/s). So what a chunk has
-// left behind there is kept for the next one that leaves the device, and stays mapped at an address of its own, beside
-// that of the chunk.
+// Device memory is made and mapped in no time. Host memory is not: the driver finds and pins its pages (5 GB/s on an
+// H100), and maps each of them (100 GB/s). So what a chunk has left behind there is kept for the next one that leaves
+// the device, and stays mapped at an address of its own, beside that of the chunk.
 #include <algorithm>
 #include <deque>
 
@@ -68,10 +67,9 @@ std::vector<swap::Exchange::Move> Heap::moves_of(const std::vector<uint64_t>& ch
 
 // Takes memory for the bytes of a chunk, mapped at an address of its own.
 CUresult Heap::map_made(Mapping* made) {
-  const auto spare = std::find_if(spares_.begin(), spares_.end(), [made](const Mapping& one) {
-    return one.on_device == made->on_device && one.bytes == made->bytes;
-  });
-  const bool reuses = spare != spares_.end();
+  const auto spare =
+      std::find_if(spares_.begin(), spares_.end(), [made](const Mapping& one) { return one.bytes == made->bytes; });
+  const bool reuses = !made->on_device && spare != spares_.end();
   if (reuses) *made = *spare;
   if (made->beside == 0) {
     const auto range = ranges_.take(made->bytes, granularity_);
@@ -89,9 +87,7 @@ CUresult Heap::map_made(Mapping* made) {
 
 // Memory that is no chunk's any more.
 void Heap::discard(const Mapping& memory) {
-  const auto alike = std::count_if(spares_.begin(), spares_.end(),
-                                   [&](const Mapping& one) { return one.on_device == memory.on_device; });
-  if (static_cast<size_t>(alike) < swap::Exchange::kUnderWayMost) return spares_.push_back(memory);
+  if (!memory.on_device && spares_.size() < swap::Exchange::kUnderWayMost) return spares_.push_back(memory);
   drop(memory);
 }
 
@@ -110,11 +106,6 @@ CUresult Heap::drop(const Mapping& memory) {
 void Heap::drop_spares() {
   for (const Mapping& spare : spares_) drop(spare);
   spares_.clear();
-}
-
-// Nobody is charged for them: they are there during an exchange only.
-void Heap::drop_device_spares() {
-  std::erase_if(spares_, [this](const Mapping& spare) { return spare.on_device && (drop(spare), true); });
 }
 
 // Where it fails nothing has changed.
@@ -198,7 +189,7 @@ CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* ex
   for (;;) {
     while (const auto next = exchange->next()) {
       // What comes leaves host memory behind, which is sooner there than new one.
-      while (!next->to_device && std::ranges::all_of(spares_, &Mapping::on_device)) {
+      while (!next->to_device && spares_.empty()) {
         const auto first = std::find_if(under_way.begin(), under_way.end(), coming);
         if (first == under_way.end()) break;
         end(first);
@@ -213,11 +204,9 @@ CUresult Heap::exchange_chunks(const CudaContextRef& context, swap::Exchange* ex
         under_way.push_back(move);
       }
     }
-    if (under_way.empty()) break;
+    if (under_way.empty()) return first_error;
     end(under_way.begin());
   }
-  drop_device_spares();
-  return first_error;
 }
 
 // With mutex_, so that nothing is freed meanwhile.
