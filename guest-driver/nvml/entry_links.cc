@@ -10,17 +10,25 @@ namespace {
 // What NVIDIA's NVML says of a switch that a virtual machine does not see, and what NCCL looks for.
 constexpr unsigned kHiddenDomain = 0xfffffff, kHiddenBus = 0xffff, kHiddenDevice = 0xff;
 
-nvmlReturn_t remote_pci_info(nvmlDevice_t device, unsigned link, nvmlPciInfo_t* to, size_t bytes) {
+// Calls `use(links, up)` for a link of a GPU, if what was asked is `valid`.
+template <typename Use>
+nvmlReturn_t of_link(nvmlDevice_t device, unsigned link, bool valid, Use use) {
   if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
-  if (!to) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!valid) return NVML_ERROR_INVALID_ARGUMENT;
   vgpu_answer_links links{};
   bool up = false;
   if (const nvmlReturn_t result = find_link(device, link, &links, &up); result != NVML_SUCCESS) return result;
-  if (!up) return NVML_ERROR_NOT_SUPPORTED;
-  const nvmlDevice_t end = end_of_link(links, link);
-  const nvmlPciInfo_t pci = end ? pci_info(end->info) : pci_text(kHiddenDomain, kHiddenBus, kHiddenDevice);
-  std::memcpy(to, &pci, bytes);
-  return NVML_SUCCESS;
+  return use(links, up);
+}
+
+nvmlReturn_t remote_pci_info(nvmlDevice_t device, unsigned link, nvmlPciInfo_t* to, size_t bytes) {
+  return of_link(device, link, to, [&](const vgpu_answer_links& links, bool up) {
+    if (!up) return NVML_ERROR_NOT_SUPPORTED;
+    const nvmlDevice_t end = end_of_link(links, link);
+    const nvmlPciInfo_t pci = end ? pci_info(end->info) : pci_text(kHiddenDomain, kHiddenBus, kHiddenDevice);
+    std::memcpy(to, &pci, bytes);
+    return NVML_SUCCESS;
+  });
 }
 
 nvmlGpuP2PStatus_t status_of(bool good) { return good ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED; }
@@ -30,48 +38,35 @@ nvmlGpuP2PStatus_t status_of(bool good) { return good ? NVML_P2P_STATUS_OK : NVM
 extern "C" {
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t* active) {
-  if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
-  if (!active) return NVML_ERROR_INVALID_ARGUMENT;
-  vgpu_answer_links links{};
-  bool up = false;
-  const nvmlReturn_t result = find_link(device, link, &links, &up);
-  if (result == NVML_SUCCESS) *active = up ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
-  return result;
+  return of_link(device, link, active, [&](const vgpu_answer_links&, bool up) {
+    *active = up ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+    return NVML_SUCCESS;
+  });
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int* version) {
-  if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
-  if (!version) return NVML_ERROR_INVALID_ARGUMENT;
-  vgpu_answer_links links{};
-  bool up = false;
-  const nvmlReturn_t result = find_link(device, link, &links, &up);
-  if (result == NVML_SUCCESS) *version = links.version;
-  return result;
+  return of_link(device, link, version, [&](const vgpu_answer_links& links, bool) {
+    *version = links.version;
+    return NVML_SUCCESS;
+  });
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability,
                                            unsigned int* has) {
-  if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
-  if (!has || capability < 0 || capability >= NVML_NVLINK_CAP_COUNT) return NVML_ERROR_INVALID_ARGUMENT;
-  vgpu_answer_links links{};
-  bool up = false;
-  const nvmlReturn_t result = find_link(device, link, &links, &up);
-  if (result == NVML_SUCCESS) {
+  const bool valid = has && capability >= 0 && capability < NVML_NVLINK_CAP_COUNT;
+  return of_link(device, link, valid, [&](const vgpu_answer_links&, bool up) {
     *has = up && (capability == NVML_NVLINK_CAP_P2P_SUPPORTED || capability == NVML_NVLINK_CAP_VALID);
-  }
-  return result;
+    return NVML_SUCCESS;
+  });
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
                                                  nvmlIntNvLinkDeviceType_t* type) {
-  if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
-  if (!type) return NVML_ERROR_INVALID_ARGUMENT;
-  vgpu_answer_links links{};
-  bool up = false;
-  if (const nvmlReturn_t result = find_link(device, link, &links, &up); result != NVML_SUCCESS) return result;
-  if (!up) return NVML_ERROR_NOT_SUPPORTED;
-  *type = links.to_switch >> link & 1 ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU;
-  return NVML_SUCCESS;
+  return of_link(device, link, type, [&](const vgpu_answer_links& links, bool up) {
+    if (!up) return NVML_ERROR_NOT_SUPPORTED;
+    *type = links.to_switch >> link & 1 ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU;
+    return NVML_SUCCESS;
+  });
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t* pci) {
