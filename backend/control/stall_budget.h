@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "backend/control/gate_link.h"
+
 namespace bandsaw {
 
 // How long others stand still, in nanoseconds: measured on an H100 (tools/bench hostile).
@@ -24,6 +26,11 @@ inline constexpr uint32_t kStallUnlimited = 1000;  // milliseconds in a second
 
 inline bool others_work(int64_t others_worked_at, int64_t now) {
   return others_worked_at != 0 && now - others_worked_at <= kOthersWorkFor;
+}
+
+// Whether who has this page is held to its budget now: an arbiter says who has work, and others have.
+inline bool others_work(const GrantPage& page, int64_t now) {
+  return page.no_arbiter == 0 && others_work(page.others_worked_at, now);
 }
 
 class StallBudget {

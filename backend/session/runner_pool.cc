@@ -152,12 +152,10 @@ std::vector<Runner*> RunnerPool::serving() const {
 
 // Gives ready runners to those who wait.
 void RunnerPool::serve() {
-  const auto may = [this] {
-    if (waiters_.empty() || (held_ && !waiters_.front().in_hold)) return false;
-    return waiters_.front().in_hold || !too_early(program_pace_);
-  };
+  const auto may = [this] { return !waiters_.empty() && (!held_ || waiters_.front().in_hold); };
   for (size_t i = 0; i < runners_.size() && may(); ++i) {
     if (runners_[i].taken || runners_[i].dismissed || !runners_[i].runner->ready()) continue;
+    if (!waiters_.front().in_hold && too_early(program_pace_)) return;
     runners_[i].taken = true;
     const Waiter waiter = std::move(waiters_.front());
     waiters_.pop_front();

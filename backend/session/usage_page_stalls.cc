@@ -5,13 +5,6 @@
 #include "memory/base/clock.h"
 
 namespace bandsaw {
-namespace {
-
-bool is_paced(const UsagePage& page, int64_t now) {
-  return page.grant_page.no_arbiter == 0 && others_work(page.grant_page.others_worked_at, now);
-}
-
-}  // namespace
 
 void UsagePageOwner::pace_stalls(bool paces) {
   paces_ = paces;
@@ -25,7 +18,7 @@ uint32_t UsagePageOwner::stall_ms() const {
 std::chrono::nanoseconds UsagePageOwner::begin_program() {
   const int64_t now = monotonic_ns();
   int64_t wait = 0;
-  if (is_paced(*page_, now)) {
+  if (others_work(page_->grant_page, now)) {
     wait = StallBudget(&page_->stalls_paid_at).take_now(kProgramStall, stall_ms(), now);
   }
   if (wait > 0) {
@@ -39,7 +32,7 @@ std::chrono::nanoseconds UsagePageOwner::begin_program() {
 
 std::chrono::nanoseconds UsagePageOwner::stall_debt() const {
   const int64_t now = monotonic_ns();
-  if (!is_paced(*page_, now)) return {};
+  if (!others_work(page_->grant_page, now)) return {};
   return std::chrono::nanoseconds(StallBudget(&page_->stalls_paid_at).debt(stall_ms(), now));
 }
 

@@ -13,19 +13,15 @@ namespace {
 
 constexpr int64_t kLook = 10'000'000;  // ns: how often it is seen whether others still have work
 
-bool is_paced(const GrantPage& page, int64_t now) {
-  return page.no_arbiter == 0 && others_work(page.others_worked_at, now);
-}
-
 }  // namespace
 
 void UsagePageView::pace_context() {
   const int64_t begin = monotonic_ns();
-  if (!is_paced(page_->grant_page, begin)) return;
+  if (!others_work(page_->grant_page, begin)) return;
   const uint32_t most = limits_->stall_ms.load(std::memory_order_relaxed);
   const int64_t until = begin + StallBudget(&page_->stalls_paid_at).take(kContextStall, most, begin);
   int64_t now = begin;
-  for (; now < until && is_paced(page_->grant_page, now); now = monotonic_ns()) {
+  for (; now < until && others_work(page_->grant_page, now); now = monotonic_ns()) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(until - now, kLook)));
   }
   if (now == begin) return;
@@ -35,7 +31,7 @@ void UsagePageView::pace_context() {
 
 void UsagePageView::charge_fault() {
   const int64_t now = monotonic_ns();
-  if (!is_paced(page_->grant_page, now)) return;
+  if (!others_work(page_->grant_page, now)) return;
   const uint32_t most = limits_->stall_ms.load(std::memory_order_relaxed);
   (void)StallBudget(&page_->stalls_paid_at).take(kFaultStall, most, now);
 }
