@@ -48,13 +48,23 @@ LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t
     if (found != times_.end()) learn(found->second, ns, within);
   }
   if (exact == times_.end()) return Learnt::kNothing;
-  Time& time = exact->second;
-  if (ns > within) {
-    const bool unknown = time.usual == 0 && (shape == times_.end() || shape->second.usual == 0);
-    time.wanted |= unknown || time.cut >= kDoubt;
-    return time.wanted ? Learnt::kCut : Learnt::kNothing;
-  }
-  return std::exchange(time.wanted, false) ? Learnt::kKnown : Learnt::kNothing;
+  Time* const both[] = {&exact->second, shape == times_.end() ? nullptr : &shape->second};
+  return ns > within ? cut(both) : fitted(both);
+}
+
+// It is wanted of the shape too: parameters that always change are never seen again.
+LaunchTimes::Learnt LaunchTimes::cut(std::span<Time* const, 2> both) {
+  const bool unknown = std::ranges::all_of(both, [](const Time* time) { return !time || time->usual == 0; });
+  Time& exact = *both[0];
+  exact.wanted |= unknown || exact.cut >= kDoubt;
+  if (both[1]) both[1]->wanted |= unknown;
+  return exact.wanted ? Learnt::kCut : Learnt::kNothing;
+}
+
+LaunchTimes::Learnt LaunchTimes::fitted(std::span<Time* const, 2> both) {
+  bool wanted = false;
+  for (Time* const time : both) wanted |= time && std::exchange(time->wanted, false);
+  return wanted ? Learnt::kKnown : Learnt::kNothing;
 }
 
 void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within) {

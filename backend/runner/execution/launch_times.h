@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 
 #include "backend/runner/execution/clock.h"
@@ -60,7 +61,7 @@ class LaunchTimes {
   enum class Learnt {
     kNothing,  // new
     kCut,      // it was longer than `within`, and it is to be found out how long the launch takes
-    kKnown,    // it was kCut before, and now it is known
+    kKnown,    // it, or one of its shape, was kCut before, and now it is known
   };
   // A sample took so long. 0: the device cannot say. One that is not longer than `within` was not interrupted; kAlone:
   // no other program had the device.
@@ -82,6 +83,9 @@ class LaunchTimes {
   Time* place(uint64_t key, Clock::Point now);
   static uint64_t usual(const Time* shape, const Time* exact);
   static void learn(Time& time, uint64_t ns, uint64_t within);
+  // `both`: of the launch, and of its shape, which may be null.
+  static Learnt cut(std::span<Time* const, 2> both);
+  static Learnt fitted(std::span<Time* const, 2> both);
   static void note_longer(Time& time, uint64_t ns, uint64_t within);
 
   const Clock& clock_;

@@ -163,6 +163,14 @@ TEST_F(LaunchTimesTest, OfInterruptedSamplesOnlyShorterOnesTell) {
   EXPECT_LT(known(launch), usual);
 }
 
+TEST_F(LaunchTimesTest, ParametersThatAlwaysChangeAreKnownByTheirShape) {
+  EXPECT_EQ(sample(id(1, 1), 170'000, 10'000), Learnt::kCut);
+  EXPECT_EQ(sample(id(1, 2), 170'000, 10'000), Learnt::kCut);
+  EXPECT_EQ(sample(id(1, 3), 9'000, 10'000), Learnt::kKnown);
+  EXPECT_EQ(sample(id(1, 4), 170'000, 10'000), Learnt::kNothing);
+  EXPECT_EQ(sample(id(1, 5), 9'000, 10'000), Learnt::kNothing);
+}
+
 // The first samples were beside other work, say.
 TEST_F(LaunchTimesTest, WhatIsNotKnownYetIsSampledAgain) {
   const LaunchId launch = id(1, 1);
