@@ -387,6 +387,8 @@ class Device {
   // device that keeps these measures nothing.
   virtual void time_slice_begin(unsigned /*engine*/) {}
   virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
+  // Nothing of the open one has begun: its time will not hold how long issuing it took.
+  virtual bool time_slice_waits(unsigned /*engine*/) { return true; }
   // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
   // `goes_on` twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot, now or
   // ever.

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace bandsaw::cuda {
@@ -11,9 +12,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// Polled without a pause so long: the latency of small copies. Later a nap costs little beside the work itself.
+// Polled without a pause so long: the latency of small copies. Later a nap costs little beside the work itself: a part
+// of the wait so far. Short ones would take a third of a processor.
 constexpr microseconds kSpin{100};
-constexpr microseconds kNap{10};
+constexpr microseconds kNap{10}, kLongestNap{50};
+constexpr int kNapPart = 256;
 
 }  // namespace
 
@@ -45,13 +48,15 @@ CUresult Completions::probe(const Entry& entry) const {
   return entry.stream->context->alive ? driver_->cuEventQuery(entry.event) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-void Completions::collect() {
+// True: there was something.
+bool Completions::collect() {
   std::vector<Entry> fresh;
   {
     std::lock_guard lock(lock_);
     fresh.swap(incoming_);
   }
   for (Entry& entry : fresh) queues_[entry.stream.get()].push_back(std::move(entry));
+  return !fresh.empty();
 }
 
 // True: something was done.
@@ -76,11 +81,11 @@ bool Completions::reap() {
 void Completions::work() {
   pthread_setname_np(pthread_self(), "completions");
   prctl(PR_SET_TIMERSLACK, 1'000, 0, 0, 0);  // ns: a nap of the usual slack is five times as long as was asked for
-  auto last = Clock::now();
+  auto last = Clock::now(), arrived = last;
   while (!stop_) {
     const uint32_t seen = arrivals_.load(std::memory_order_acquire);
-    collect();
     const auto now = Clock::now();
+    if (collect()) arrived = now;
     if (reap()) {
       last = now;
     } else if (now - last < kSpin) {
@@ -89,7 +94,8 @@ void Completions::work() {
       arrivals_.wait(seen);
       last = Clock::now();
     } else {
-      std::this_thread::sleep_for(kNap);
+      const Clock::duration part = (now - std::max(last, arrived)) / kNapPart;
+      std::this_thread::sleep_for(std::clamp<Clock::duration>(part, kNap, kLongestNap));
     }
   }
 }

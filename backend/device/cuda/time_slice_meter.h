@@ -41,6 +41,8 @@ class TimeSliceMeter {
   void end(unsigned engine, TimeSliceDone done);
   // Before work for the engine is put on a stream that does not capture, and whose context is current.
   void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
+  // Nothing of the open time slice has begun.
+  bool waits(unsigned engine);
   // Before a stream, or a context with its streams, is destroyed or may capture: nothing can be measured there then.
   void leave(const std::shared_ptr<CudaStream>& stream);
   void leave(const CudaContextRef& context);

@@ -113,6 +113,7 @@ void GateView::launched(bool success) {
   TimeSlice& slice = engine_states_[kCompute].slice;
   if (!slice.begun || !slice.sample) return;
   if (!success) slice.sample.reset();
+  slice.sample_waited = device_->time_slice_waits(kCompute);
   close(kCompute);
 }
 

@@ -133,6 +133,7 @@ class GateView {
     bool may_learn = false;     // as may_learn(), when it began
     uint64_t length_ns = 0;     // of the hardware's time slices, when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
+    bool sample_waited = true;         // Device::time_slice_waits, when that had been issued
     uint64_t units = 0, limit = 0;
     Clock::Point since;
   };

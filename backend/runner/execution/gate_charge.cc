@@ -20,7 +20,7 @@ void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   uint64_t within = no_others ? LaunchTimes::kAlone : length == slice.length_ns ? length - length / 8 : 0;
   if (beside_others_) within = slice.may_learn && may_learn() ? LaunchTimes::kAlone : 0;
   Gate& gate = grant_page_->gates[slot_][kCompute];
-  const LaunchTimes::Learnt learnt = launch_times_.learn(*slice.sample, busy_ns, within);
+  const LaunchTimes::Learnt learnt = launch_times_.learn(*slice.sample, busy_ns, within, slice.sample_waited);
   if (learnt == LaunchTimes::Learnt::kCut) gate.cut_samples.fetch_add(1);
   if (learnt == LaunchTimes::Learnt::kKnown) gate.learnt.fetch_add(1);
 }

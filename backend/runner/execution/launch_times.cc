@@ -40,12 +40,13 @@ void LaunchTimes::begin_sample(const LaunchId& id) {
   }
 }
 
-LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t within) {
+LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t within, bool waited) {
   if (ns == 0) return Learnt::kNothing;
+  const bool loose = !waited && ns < kLittle * kIssue;
   std::lock_guard lock(mutex_);
   const auto shape = times_.find(id.shape), exact = times_.find(id.exact);
   for (const auto& found : {shape, exact}) {
-    if (found != times_.end()) learn(found->second, ns, within);
+    if (found != times_.end()) learn(found->second, ns, within, loose);
   }
   if (exact == times_.end()) return Learnt::kNothing;
   Time* const both[] = {&exact->second, shape == times_.end() ? nullptr : &shape->second};
@@ -67,14 +68,22 @@ LaunchTimes::Learnt LaunchTimes::fitted(std::span<Time* const, 2> both) {
   return wanted ? Learnt::kKnown : Learnt::kNothing;
 }
 
-void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within) {
+// Of a loose sample, where the time is known better.
+bool LaunchTimes::says_nothing(const Time& time, uint64_t ns) {
+  return time.usual != 0 && !time.loose && ns >= time.usual && ns <= time.usual + time.usual / kLittle + kIssue;
+}
+
+void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within, bool loose) {
   const bool whole = ns <= within, alone = within == kAlone;
   const uint64_t little = time.usual / kLittle;
   if (whole) time.cut = 0;
+  if (loose && says_nothing(time, ns)) return;
+  if (time.loose && !loose && whole) time.usual = 0;
   if (time.usual == 0 ? whole : ns < time.usual - (time.alone && !alone ? time.usual / kBeside : little)) {
     time.usual = ns;
     time.longer = 0;
     time.alone = alone;
+    time.loose = loose;
   } else if (time.usual != 0 && ns <= time.usual + little) {
     time.longer = 0;
     if (time.alone && !alone) return;
@@ -82,11 +91,11 @@ void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within) {
     if (whole || ns < time.usual) time.usual = (7 * time.usual + ns) / 8;
     time.alone = alone;
   } else if (time.usual != 0) {
-    note_longer(time, ns, within);
+    note_longer(time, ns, within, loose);
   }
 }
 
-void LaunchTimes::note_longer(Time& time, uint64_t ns, uint64_t within) {
+void LaunchTimes::note_longer(Time& time, uint64_t ns, uint64_t within, bool loose) {
   if (ns > within && time.usual > within) {  // it could not fit
     time.cut = std::min(time.cut + 1, kDoubt);
     return;
@@ -95,6 +104,7 @@ void LaunchTimes::note_longer(Time& time, uint64_t ns, uint64_t within) {
   if (ns <= within) time.least_longer = time.least_longer == 0 ? ns : std::min(time.least_longer, ns);
   if (++time.longer < kLonger) return;
   time.usual = time.least_longer;
+  time.loose = loose;
   time.longer = 0;
   time.alone = within == kAlone;
 }

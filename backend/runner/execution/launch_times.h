@@ -9,6 +9,10 @@
 // says no more than that the launch takes no longer. If it would have fitted, many such in a row say that it is not
 // known how long it takes. If it could not fit, that is no wonder; only after very many it is to be measured anew.
 //
+// Where the device has nothing to do, it waits for a launch to be issued, and a sample of little work says mostly how
+// long that took: of kernels of 5 us, 15. Such a sample is loose: it only says that the launch takes no longer, and one
+// that is not takes its place at once.
+//
 // Progress is counted in what a launch takes where nobody else has the device. Beside others it may take a little less
 // (a GPU at its limit of power is faster beside a program that needs little) or more. So what was learnt alone stays,
 // as long as samples beside others differ little from it.
@@ -40,6 +44,7 @@ class LaunchTimes {
   static constexpr uint64_t kLittle = 8;   // samples differ little if they do so by an eighth
   static constexpr uint64_t kBeside = 4;   // beside others a launch takes a quarter less than alone at most
   static constexpr uint64_t kAlone = ~0ull;
+  static constexpr uint64_t kIssue = 20'000;  // ns that issuing a launch adds to a sample, if it does, at most
   // A sample costs about 10 us. There is at most one in each of these: where little is known, and else.
   static constexpr std::chrono::milliseconds kBetween{2}, kBetweenLater{10};
   // What is known well is sampled again after this time (alone: one launch of all), and forgotten if it was not
@@ -65,7 +70,8 @@ class LaunchTimes {
   };
   // A sample took so long. 0: the device cannot say. One that is not longer than `within` was not interrupted; kAlone:
   // no other program had the device.
-  Learnt learn(const LaunchId& id, uint64_t ns, uint64_t within = kAlone);
+  // `waited`: the device had not come to it when all of it was issued.
+  Learnt learn(const LaunchId& id, uint64_t ns, uint64_t within = kAlone, bool waited = true);
 
  private:
   struct Time {
@@ -75,6 +81,7 @@ class LaunchTimes {
     uint32_t cut = 0;           // samples in a row that could not fit
     uint32_t begun = 0;         // samples
     bool alone = false;         // `usual` was learnt where nobody else had the device
+    bool loose = false;         // `usual` may hold what issuing it took
     bool wanted = false;        // kCut was said
     Clock::Point sampled, used;
   };
@@ -82,11 +89,12 @@ class LaunchTimes {
 
   Time* place(uint64_t key, Clock::Point now);
   static uint64_t usual(const Time* shape, const Time* exact);
-  static void learn(Time& time, uint64_t ns, uint64_t within);
+  static void learn(Time& time, uint64_t ns, uint64_t within, bool loose);
+  static bool says_nothing(const Time& time, uint64_t ns);
   // `both`: of the launch, and of its shape, which may be null.
   static Learnt cut(std::span<Time* const, 2> both);
   static Learnt fitted(std::span<Time* const, 2> both);
-  static void note_longer(Time& time, uint64_t ns, uint64_t within);
+  static void note_longer(Time& time, uint64_t ns, uint64_t within, bool loose);
 
   const Clock& clock_;
   std::mutex mutex_;

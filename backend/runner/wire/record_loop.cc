@@ -22,6 +22,8 @@ constexpr unsigned kManyCores = 8;
 // Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
 constexpr microseconds kSomewhatLonger{200};
 constexpr microseconds kYieldEvery{5};
+// A yield that takes longer has given the core to somebody who had work for it.
+constexpr microseconds kTaken{20};
 // How long work waits at a gate before the rings are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kGateProbe = microseconds(200);
 constexpr int kGateProbesMost = 4;
@@ -253,7 +255,9 @@ bool RecordLoop::poll_on() {
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;
+    const auto before = Clock::now();
     sched_yield();
+    if (Clock::now() - before > kTaken) return false;
   }
   return false;
 }

@@ -171,6 +171,32 @@ TEST_F(LaunchTimesTest, ParametersThatAlwaysChangeAreKnownByTheirShape) {
   EXPECT_EQ(sample(id(1, 5), 9'000, 10'000), Learnt::kNothing);
 }
 
+TEST_F(LaunchTimesTest, WhatIssuingTakesIsNotLearnt) {
+  const LaunchId launch = id(1, 1);
+  const auto loose = [&](uint64_t ns) { times_.learn(launch, ns, LaunchTimes::kAlone, false); };
+  sample(launch, 0);
+  loose(15'000);
+  EXPECT_EQ(known(launch), 15'000u) << "nothing better is known";
+  sample(launch, 5'000, LaunchTimes::kAlone);
+  EXPECT_EQ(known(launch), 5'000u);
+  for (int i = 0; i < 100; ++i) loose(15'000);
+  EXPECT_EQ(known(launch), 5'000u);
+  for (int i = 0; i < 100; ++i) loose(90'000);
+  EXPECT_EQ(known(launch), 90'000u) << "it has become longer";
+  sample(launch, 80'000);
+  EXPECT_EQ(known(launch), 80'000u);
+  for (int i = 0; i < 100; ++i) sample(launch, 300'000, 10'000), loose(90'000);
+  EXPECT_EQ(known(launch), 80'000u);
+}
+
+TEST_F(LaunchTimesTest, OfLongLaunchesItDoesNotMatterWhetherTheyWaited) {
+  const LaunchId launch = id(1, 1);
+  sample(launch, 0);
+  for (int i = 0; i < 50; ++i) times_.learn(launch, 400'000, LaunchTimes::kAlone, false);
+  sample(launch, 420'000, LaunchTimes::kAlone);
+  EXPECT_NEAR(static_cast<double>(known(launch)), 402'500, 500);
+}
+
 // The first samples were beside other work, say.
 TEST_F(LaunchTimesTest, WhatIsNotKnownYetIsSampledAgain) {
   const LaunchId launch = id(1, 1);
