@@ -149,7 +149,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
-  state.slice.length_ns = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  (void)hardware_slice();
   device_->time_slice_begin(engine);
 }
 

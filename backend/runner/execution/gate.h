@@ -131,7 +131,6 @@ class GateView {
     uint64_t era = 0;           // of compute work: StreamEras
     bool alone = false;         // no other program had the device when it began
     bool may_learn = false;     // as may_learn(), when it began
-    uint64_t length_ns = 0;     // of the hardware's time slices, when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     bool sample_waited = true;         // Device::time_slice_waits, when that had been issued
     uint64_t units = 0, limit = 0;
@@ -182,6 +181,7 @@ class GateView {
   bool siblings_work() const;
   static uint64_t used(const TimeSlice& slice, uint64_t busy_ns);
   void note_pause(unsigned engine);
+  uint64_t hardware_slice();
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
@@ -198,6 +198,9 @@ class GateView {
   bool beside_others_ = false;
   uint64_t stream_ = 0;  // where the last compute work went; 0: not known
   StreamEras stream_eras_;
+  // Of the hardware's time slices: what was seen last, and when that was new.
+  std::atomic<uint64_t> hardware_slice_ns_{0};
+  std::atomic<Clock::Point> hardware_slice_since_{Clock::Point{}};
   // What time slices of known launches take where nobody else has the device, to what these launches take one by one.
   // Close to 1: the gaps between them, samples that were shorter than usual, and launches that overlap.
   std::atomic<double> gaps_{1};

@@ -9,15 +9,29 @@ namespace {
 
 // What gaps and overlaps between launches may make of their time.
 constexpr double kGapsLeast = 0.85, kGapsMost = 1.06;
+// Between a change of the hardware's time slices and when it is seen here.
+constexpr std::chrono::milliseconds kSeenAfter{3};
 
 }  // namespace
 
-// From the begin to the end of its work the hardware may have switched to other programs. Where the length of time
-// slices changed meanwhile, their round began anew, and nothing is certain.
-void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
+// How long they are now; 0: there are none. When that changed is noted.
+uint64_t GateView::hardware_slice() {
   const uint64_t length = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  if (hardware_slice_ns_.exchange(length) != length) hardware_slice_since_ = clock_.now();
+  return length;
+}
+
+// From the begin to the end of its work the hardware may have switched to other programs. Where the length of time
+// slices changed meanwhile, their round began anew, and nothing is certain. Before its begin it may have waited for
+// long: then they may have changed.
+void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
+  const uint64_t length = hardware_slice();
+  const auto began = clock_.now() - std::chrono::nanoseconds(busy_ns);
+  const bool changed = hardware_slice_since_.load() > began - kSeenAfter;
   const bool no_others = (slice.alone && is_alone() && !siblings_work()) || length == 0;
-  uint64_t within = no_others ? LaunchTimes::kAlone : length == slice.length_ns ? length - length / 8 : 0;
+  const uint64_t fits = length - length / 8;
+  if (!no_others && !beside_others_ && changed && busy_ns <= fits) return;
+  uint64_t within = no_others ? LaunchTimes::kAlone : changed ? 0 : fits;
   if (beside_others_) within = slice.may_learn && may_learn() ? LaunchTimes::kAlone : 0;
   Gate& gate = grant_page_->gates[slot_][kCompute];
   const LaunchTimes::Learnt learnt = launch_times_.learn(*slice.sample, busy_ns, within, slice.sample_waited);

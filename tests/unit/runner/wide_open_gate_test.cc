@@ -144,9 +144,24 @@ TEST_F(WideOpenGate, WhileTimeSlicesChangeNothingIsLearnt) {
   launch(kLong);
   grant_page_->time_slice_ns = 90 * kUnit;
   device_.finish_time_slice(30 * kUnit);
-  EXPECT_EQ(gate().cut_samples, 1u);
+  EXPECT_EQ(gate().cut_samples, 0u);
   launch(kLong);
   EXPECT_EQ(charge(500 * kUnit), 500 * kUnit);
+}
+
+// It was behind much other work.
+TEST_F(WideOpenGate, WhatChangedBeforeASampleBeganDoesNotMatter) {
+  grant_page_->time_slice_ns = 10 * kUnit;
+  clock_.pass(LaunchTimes::kBetweenLater);
+  launch(kLong);
+  grant_page_->time_slice_ns = 90 * kUnit;
+  launch(kShort);  // the runner sees it
+  clock_.pass(std::chrono::milliseconds(200));
+  device_.finish_time_slice(30 * kUnit);
+  EXPECT_EQ(gate().cut_samples, 0u);
+  charge(0);
+  launch(kLong);
+  EXPECT_EQ(charge(500 * kUnit), 30 * kUnit);
 }
 
 // A GPU at its limit of power is faster beside a program that needs little of it.
