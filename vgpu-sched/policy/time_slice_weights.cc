@@ -130,7 +130,8 @@ double TimeSliceWeights::go_ahead(double span, double visits) {
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy || process.ahead <= 0) continue;
-      process.ahead = std::min(process.ahead, visits - process.visit(entry.slice));
+      const double visit = process.visit(entry.slice);
+      process.ahead = std::min({process.ahead, visits - visit, visit});
       const double first = std::min(process.ahead, span - own);
       process.ahead -= first;
       process.charged += first;

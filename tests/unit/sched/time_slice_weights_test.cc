@@ -106,6 +106,21 @@ TEST_F(TimeSliceWeightsTest, WhatIsALittleTooLongIsLearntInALittleLongerTimeSlic
   }
 }
 
+// Others had much time in its pause, but it has only a time slice before their next turn.
+TEST_F(TimeSliceWeightsTest, OneOfManyThatComesBackHasItsPartAtOnce) {
+  programs_.reserve(16);
+  for (VgpuId vgpu = 1; vgpu <= 15; ++vgpu) add(vgpu, 6);
+  Program& late = add(16, 6, 5 * kMillisecond, 2 * kSecond);
+  while (late.steps == 0) run_for(kMillisecond);
+  late.busy = late.left = 100 * kSecond;
+  while (!late.has_work(now_)) run_for(kMillisecond);
+  late.longest_wait = 0;
+  served(1);
+  run_for(300 * kMillisecond);
+  EXPECT_NEAR(served(300 * kMillisecond).back(), 0.06, 0.02);
+  EXPECT_LE(late.longest_wait, 100 * kMillisecond);
+}
+
 // Each of its kernels is another one, say.
 TEST_F(TimeSliceWeightsTest, WhoCannotBeLearntIsTriedSeldom) {
   programs_.reserve(2);
