@@ -76,8 +76,8 @@ void TimeSliceWeights::fit_slices() {
 }
 
 // A time slice in which its work is not interrupted, while it is not known how long that takes; else 0. One program at
-// a time. Its work may be only a little longer than its usual time slices, so those for learning begin at a few of
-// these, and grow.
+// a time. Where it never rests, its work may be only a little longer than its usual time slices, so those for learning
+// begin at a few of these, and grow.
 Time TimeSliceWeights::probing(Entry& entry, Time usual) {
   constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
@@ -98,11 +98,12 @@ Time TimeSliceWeights::probing(Entry& entry, Time usual) {
     if (others || (entry.probes > 0 && now_ - entry.probed_at < pause)) return 0;
     entry.probed_at = now_;
     entry.probe_until = now_ + options_.probe_for;
-    for (Time length = kProbeGrowth * usual; length < most; length *= kProbeGrowth) {
+    for (Time length = kProbeGrowth * usual; longest == options_.probe && length < most; length *= kProbeGrowth) {
       entry.probe_until += options_.probe_step;
     }
     ++entry.probes;
   }
+  if (longest < options_.probe) return most;
   Time length = kProbeGrowth * usual;
   for (Time left = now_ - entry.probed_at; left > options_.probe_step && length < most; left -= options_.probe_step) {
     length *= kProbeGrowth;

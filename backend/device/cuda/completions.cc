@@ -3,20 +3,17 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
-#include <algorithm>
 #include <chrono>
+
+#include "backend/device/cuda/nap.h"
 
 namespace bandsaw::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::microseconds;
 
-// Polled without a pause so long: the latency of small copies. Later a nap costs little beside the work itself: a part
-// of the wait so far. Short ones would take a third of a processor.
-constexpr microseconds kSpin{100};
-constexpr microseconds kNap{10}, kLongestNap{50};
-constexpr int kNapPart = 256;
+// Short ones: whether a program rests between its steps is seen by when their ends are.
+constexpr std::chrono::microseconds kNap{10};
 
 }  // namespace
 
@@ -48,15 +45,13 @@ CUresult Completions::probe(const Entry& entry) const {
   return entry.stream->context->alive ? driver_->cuEventQuery(entry.event) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-// True: there was something.
-bool Completions::collect() {
+void Completions::collect() {
   std::vector<Entry> fresh;
   {
     std::lock_guard lock(lock_);
     fresh.swap(incoming_);
   }
   for (Entry& entry : fresh) queues_[entry.stream.get()].push_back(std::move(entry));
-  return !fresh.empty();
 }
 
 // True: something was done.
@@ -81,21 +76,20 @@ bool Completions::reap() {
 void Completions::work() {
   pthread_setname_np(pthread_self(), "completions");
   prctl(PR_SET_TIMERSLACK, 1'000, 0, 0, 0);  // ns: a nap of the usual slack is five times as long as was asked for
-  auto last = Clock::now(), arrived = last;
+  auto last = Clock::now();
   while (!stop_) {
     const uint32_t seen = arrivals_.load(std::memory_order_acquire);
+    collect();
     const auto now = Clock::now();
-    if (collect()) arrived = now;
     if (reap()) {
       last = now;
-    } else if (now - last < kSpin) {
+    } else if (now - last < kUnpaused) {
       _mm_pause();
     } else if (queues_.empty()) {
       arrivals_.wait(seen);
       last = Clock::now();
     } else {
-      const Clock::duration part = (now - std::max(last, arrived)) / kNapPart;
-      std::this_thread::sleep_for(std::clamp<Clock::duration>(part, kNap, kLongestNap));
+      std::this_thread::sleep_for(kNap);
     }
   }
 }

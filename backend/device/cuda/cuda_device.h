@@ -1,7 +1,7 @@
 // An NVIDIA GPU as one guest process sees it: bandsaw::Device through NVIDIA's own driver, in this process. Each
 // subject of the interface is a file of its own, device_*.cc.
 //
-// The caller's thread waits for the GPU only as briefly as handing the wait over would take (wait_soon): blocking calls
+// The caller's thread waits for the GPU only as briefly as handing the wait over would take (is_soon_over): blocking calls
 // of the driver go to Waiter, ends of copies are seen by Completions. Error codes are the driver's own.
 #pragma once
 
@@ -248,8 +248,8 @@ class CudaDevice final : public Device {
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
   // For a wait that may be over at once, first on the caller's thread, as long as nobody needs that and it takes no
   // longer than handing it to another one would. A call whose query says that it is over does not block.
-  void wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query, std::function<CUresult()> call,
-                 Done done);
+  bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
+                    const std::function<CUresult()>& call, const Done& done);
   void wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call, Done done);
   void over(CUresult result, const std::function<CUresult()>& call, const Done& done);
   StreamRef keep(std::shared_ptr<CudaStream> stream);

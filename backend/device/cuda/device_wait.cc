@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "backend/device/cuda/cuda_device.h"
+#include "backend/device/cuda/nap.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -10,6 +11,20 @@ using Clock = std::chrono::steady_clock;
 
 // Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length.
 constexpr std::chrono::microseconds kInlinePollBudget{1000};
+
+// The call, when it does not block any more: the driver's own waits take a whole processor. `look` costs nothing, or
+// `ask` is asked only between naps.
+template <class Look, class Ask>
+std::function<CUresult()> patiently(Look look, Ask ask, std::function<CUresult()> call) {
+  return [look, ask, call = std::move(call)] {
+    for (const auto since = Clock::now(); look() == CUDA_ERROR_NOT_READY;) {
+      const auto waited = Clock::now() - since;
+      if (waited >= kUnpaused && ask() != CUDA_ERROR_NOT_READY) break;
+      nap(waited);
+    }
+    return call();
+  };
+}
 
 }  // namespace
 
@@ -88,28 +103,32 @@ void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, co
   finished(result, done);
 }
 
-void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query,
-                           std::function<CUresult()> call, Done done) {
+// True: it was, and `done` was told.
+bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
+                              const std::function<CUresult()>& call, const Done& done) {
   CUresult result = enter(context);
   const auto until = Clock::now() + kInlinePollBudget;
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
-    if (now != CUDA_ERROR_NOT_READY) return over(now, call, done);
+    if (now != CUDA_ERROR_NOT_READY) return over(now, call, done), true;
     if (host_->others_wait() || Clock::now() > until) break;
   }
-  wait(context, std::move(call), std::move(done));
+  return false;
 }
 
-// A failure never reaches the mark; the call will tell.
+// A failure never reaches the mark; the driver tells. But it says that a stream is not ready while other work follows.
 void CudaDevice::wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call,
                                   Done done) {
+  const auto ask = [this, stream] { return driver_->cuStreamQuery(stream); };
   std::optional<Marks::Mark> mark;
   if (enter(context) == CUDA_SUCCESS && captures_active_ == 0) mark = marks_->put(stream);
-  const auto query = [&] {
-    if (!mark) return driver_->cuStreamQuery(stream);
-    return mark->reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-  };
-  wait_soon(context, query, std::move(call), std::move(done));
+  if (!mark) {
+    if (!is_soon_over(context, ask, call, done)) wait(context, std::move(call), std::move(done));
+    return;
+  }
+  const auto look = [mark = *mark] { return mark.reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; };
+  if (is_soon_over(context, look, call, done)) return;
+  wait(context, patiently(look, ask, std::move(call)), std::move(done));
 }
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
@@ -153,9 +172,10 @@ void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
 }
 
 void CudaDevice::event_synchronize(const EventRef& event, Done done) {
-  const auto query = [this, &event] { return driver_->cuEventQuery(as(event).handle); };
-  auto synchronize = [this, event] { return driver_->cuEventSynchronize(as(event).handle); };
-  wait_soon(as(event).context, query, std::move(synchronize), std::move(done));
+  const auto ask = [this, event] { return driver_->cuEventQuery(as(event).handle); };
+  const auto synchronize = [this, event] { return driver_->cuEventSynchronize(as(event).handle); };
+  if (is_soon_over(as(event).context, ask, synchronize, done)) return;
+  wait(as(event).context, patiently(ask, ask, synchronize), std::move(done));
 }
 
 // What is ours on the stream, as the end of a time slice, is not the program's to wait for. The legacy stream stands

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include <chrono>
 
@@ -66,6 +67,7 @@ uint32_t Waiter::next_mail(Worker* worker) {
 
 void Waiter::work(Worker* worker) {
   pthread_setname_np(pthread_self(), "waiter");
+  prctl(PR_SET_TIMERSLACK, 1'000, 0, 0, 0);  // ns: waits nap
   while (next_mail(worker) == Worker::kFilled) {
     worker->call();
     worker->call = nullptr;
