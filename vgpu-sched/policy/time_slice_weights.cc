@@ -20,6 +20,9 @@ constexpr Time kYieldLearnt = 300 * kMillisecond;  // of work
 constexpr double kPausePart = 1.0 / 32;
 // Who fills its time slices beside others that do not swings around its promise, and is to have it all the same.
 constexpr double kBesideBursts = 1.015;
+// Who has less than this part of its promise is far behind it. Many small kernels that leave gaps need less of the
+// engine than their promise to make the progress they were promised, and lose by keeping it in their pauses.
+constexpr double kFarBehind = 0.5;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
 
@@ -48,7 +51,7 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
     const double burst = static_cast<double>(kCapBurst) * entry.share.cap / 100;
     entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
     entry.lag += static_cast<double>(span) * entry.fraction * (bursts && !is_bursty(entry) ? kBesideBursts : 1);
-    entry.behind += static_cast<double>(span) * entry.fraction;
+    entry.behind += kFarBehind * static_cast<double>(span) * entry.fraction;
   }
   constexpr auto kLeftMost = static_cast<double>(kLongRun);
   left_ = std::clamp(left_ + settle(loads), -kLeftMost, kLeftMost);

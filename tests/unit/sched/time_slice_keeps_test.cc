@@ -27,12 +27,14 @@ TEST_F(TimeSliceKeepsTest, NobodyKeepsTheEngineInLongPausesOrIfItIsNotFarBehind)
   add(2, 50);
   run_for(4 * kSecond);
   EXPECT_FALSE(weights_.keeps(1)) << "the others can use its pauses";
-  programs_.clear();
-  weights_ = TimeSliceWeights();
-  add(1, 25, 550 * kMicrosecond, 250 * kMicrosecond);
-  add(2, 75, 67 * kMillisecond, 100 * kMicrosecond);
-  run_for(4 * kSecond);
-  EXPECT_FALSE(weights_.keeps(1));
+  for (const auto& [busy, pause] : {std::pair{550, 250}, std::pair{400, 100}}) {
+    programs_.clear();
+    weights_ = TimeSliceWeights();
+    add(1, 25, busy * kMicrosecond, pause * kMicrosecond).knows = true;
+    add(2, 75, 67 * kMillisecond, 100 * kMicrosecond).knows = true;
+    run_for(4 * kSecond);
+    EXPECT_FALSE(weights_.keeps(1)) << busy;
+  }
 }
 
 TEST_F(TimeSliceKeepsTest, WhereKeepingTheEngineIsInVainItIsTriedSeldom) {
