@@ -1,8 +1,9 @@
 // An NVIDIA GPU as one guest process sees it: bandsaw::Device through NVIDIA's own driver, in this process. Each
 // subject of the interface is a file of its own, device_*.cc.
 //
-// The caller's thread waits for the GPU only as briefly as handing the wait over would take (is_soon_over): blocking calls
-// of the driver go to Waiter, ends of copies are seen by Completions. Error codes are the driver's own.
+// The caller's thread waits for the GPU only as briefly as handing the wait over would take (is_soon_over): longer
+// waits, and blocking calls of the driver, go to Waiter, ends of copies are seen by Completions. Error codes are the
+// driver's own.
 #pragma once
 
 #include <atomic>

@@ -170,8 +170,8 @@ double TimeSliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>&
       continue;
     }
     if (driver_->cuEventElapsedTime(&length, part.start, part.end) != CUDA_SUCCESS) continue;
-    const double work = std::max(0.0, static_cast<double>(length) - kEventsMs);
-    busy += counted.time.cover(start, static_cast<double>(start) + work);
+    const double fresh = counted.time.cover(start, static_cast<double>(start) + static_cast<double>(length));
+    busy += std::max(0.0, fresh - kEventsMs);
   }
   if (first) std::swap(counted.origin, first->start);
   return busy;
