@@ -98,7 +98,7 @@ void read_planning(ConfigReader* reader, Config* config) {
 void read_slicing(ConfigReader* reader, Config* config) {
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, drop_us = -1;
   std::string variant = "auto";
-  std::optional<bool> resize, await_copies;
+  std::optional<bool> resize, await_copies, three_states;
   reader->flag("slices.enabled", &config->slices.enabled, true,
                "kernels that take long are launched in grid slices; built in: on GPUs, not on software devices");
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us, "of one launch; shorter ones run whole");
@@ -115,6 +115,10 @@ void read_slicing(ConfigReader* reader, Config* config) {
                "them; else all stop, and are launched again");
   reader->flag("slices.await_copies", &await_copies, false,
                "where a planning mode plans, a kernel behind copies on its stream takes part once they have ended");
+  reader->flag("slices.three_states", &three_states, false,
+               "where a planning mode forecasts pairs, warps that wait for scattered accesses are told from those that "
+               "wait for coalesced ones");
+  config->slices.three_states = three_states.value_or(false);
   reader->text("slices.form", &variant, kEarlier);
   reader->text("slices.variant", &variant,
                "sliced: grid slices; persistent: persistent blocks; auto: persistent blocks where a planning mode says "

@@ -24,6 +24,7 @@ inline constexpr const char* kConfigFile = "/etc/bandsaw/vgpud.toml";
 struct SlicesConfig {
   std::optional<bool> enabled;  // not said: on GPUs
   std::string rest;             // as runners read it, but for `enabled`
+  bool three_states = false;    // of forecasts: slice::ModelOptions
 };
 
 // Bounds on what a virtual GPU takes of the host (backend/sandbox/cgroup.h).

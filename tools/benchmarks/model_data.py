@@ -12,6 +12,7 @@ from lab.shell import Failure
 WAYS = {"mix": "static instruction mix alone", "scattered": "and which accesses are scattered",
         "half": "and half_speed", "bandwidth": "static instruction mix, and bandwidth by it and times",
         "described": "as runners tell it, and plans reckon",
+        "three": "the same, with three states (slices.three_states)",
         "counts": "counts, half_speed, one_speed"}
 GUESS = {"guess": "no model: shares of the blocks"}
 COALESCED = 128    # bytes of a warp's access

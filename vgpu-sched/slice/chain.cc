@@ -34,10 +34,44 @@ double issue_time(const Demand& demand, const Side& own, const Demand& other, co
   return (behind_own + other.issue * others.at_issue) / std::max(kLeast, 1 - others.ipc * other.issue);
 }
 
-double memory_time(const Demand& demand, const Cell& less, double in_order) {
+// What an instruction asks for by accesses of one kind. A warp that waits for one of them is in that kind's state.
+struct Waiting {
+  double accesses = 0;
+  double memory = 0;
+};
+
+struct MemoryTime {
+  double time = 0;   // from an instruction's accesses to their end
+  double asked = 0;  // cycles of bandwidth that those who wait ask for, at one instruction a cycle
+};
+
+// Of the access that is being served, half is left on average, and large ones are found there more often than they
+// come: for each instruction, how much less than the whole of it the others wait for. Where all are alike, nothing:
+// their sizes vary by themselves.
+double served_already(const Demand& demand) {
+  if (demand.scattered <= 0 || demand.memory <= 0 || demand.accesses <= 0) return 0;
+  const double mean = demand.memory / demand.accesses;
+  const double scattered = demand.scattered_memory / demand.scattered;  // sizes, of the mean
+  const double coalesced = demand.scattered < 1 ? (1 - demand.scattered_memory) / (1 - demand.scattered) : 0;
+  const double found = mean * (demand.scattered_memory * scattered + (1 - demand.scattered_memory) * coalesced);
+  return demand.memory * (found - std::max(mean, found / 2));
+}
+
+MemoryTime memory_time(const Demand& demand, const Cell& less, double in_order) {
   const double part = demand.accesses > 0 ? in_order : 0;
-  const double shared = demand.memory * (1 + (1 - part) * (less.a.at_memory + less.b.at_memory));
-  return shared + demand.accesses * part * less.backlog;
+  const double scattered = demand.accesses * demand.scattered;
+  const double scattered_memory = demand.memory * demand.scattered_memory;
+  const Waiting kinds[] = {{demand.accesses - scattered, demand.memory - scattered_memory},
+                           {scattered, scattered_memory}};
+  MemoryTime all;
+  for (const Waiting& kind : kinds) {
+    const double shared = kind.memory * (1 + (1 - part) * (less.a.at_memory + less.b.at_memory));
+    const double time = shared + kind.accesses * part * less.backlog;
+    all.time += time;
+    all.asked += time * (kind.accesses > 0 ? kind.memory / kind.accesses : kind.memory);
+  }
+  all.asked -= served_already(demand);
+  return all;
 }
 
 // One kernel's side of a cell; `less` is the cell with one warp less of it.
@@ -48,10 +82,10 @@ Side side(const Demand& demand, int warps, const Cell& less, bool is_a, const De
   const bool last = rules.older == (is_a ? Older::kSecondKernel : Older::kFirstKernel);
   const Side& own = is_a ? less.a : less.b;
   const double issue = issue_time(demand, own, other, is_a ? less.b : less.a, first, last);
-  const double memory = memory_time(demand, less, rules.in_order);
-  const double ipc = warps / (demand.delay + issue + memory);
-  *backlog += ipc * memory * (demand.accesses > 0 ? demand.memory / demand.accesses : demand.memory);
-  return {.at_issue = ipc * issue, .at_memory = ipc * memory, .ipc = ipc};
+  const MemoryTime memory = memory_time(demand, less, rules.in_order);
+  const double ipc = warps / (demand.delay + issue + memory.time);
+  *backlog += ipc * memory.asked;
+  return {.at_issue = ipc * issue, .at_memory = ipc * memory.time, .ipc = ipc};
 }
 
 // Throughputs between two cells.
@@ -65,7 +99,9 @@ Cell mean(const Cell& low, const Cell& high, double part) {
 
 }  // namespace
 
-ChainResult solve_one(const Demand& a, double warps) { return solve_two(a, warps, Demand{}, 0); }
+ChainResult solve_one(const Demand& a, double warps, double in_order) {
+  return solve_two(a, warps, Demand{}, 0, Older::kNeither, in_order);
+}
 
 ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double warps_b, Older older, double in_order) {
   const Rules rules{.older = older, .in_order = in_order};
@@ -97,26 +133,31 @@ ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double w
           .memory = cell.a.ipc * a.memory + cell.b.ipc * b.memory};
 }
 
-double delay_for(double issue, double memory, double warps, double ipc) {
+double delay_for(const Demand& demand, double warps, double ipc, double in_order) {
+  Demand tried = demand;
+  const auto with = [&](double delay) {
+    tried.delay = delay;
+    return solve_one(tried, warps, in_order).ipc_a;
+  };
   double low = 0;
   double high = ipc > 0 ? warps / ipc : 0;  // with no queue at all
-  if (solve_one({.issue = issue, .delay = 0, .memory = memory}, warps).ipc_a <= ipc) return 0;
+  if (with(0) <= ipc) return 0;
   for (int i = 0; i < 24; ++i) {
     const double middle = (low + high) / 2;
-    const double got = solve_one({.issue = issue, .delay = middle, .memory = memory}, warps).ipc_a;
-    (got > ipc ? low : high) = middle;
+    (with(middle) > ipc ? low : high) = middle;
   }
   return (low + high) / 2;
 }
 
-double delay_for_half(double issue, double memory, double warps, double speed) {
+double delay_for_half(const Demand& demand, double warps, double speed, double in_order) {
+  Demand tried = demand;
   double low = 0;
-  double high = 64 * std::max(issue, memory) * warps;  // no queue to speak of: half the warps, half the speed
+  // No queue to speak of: half the warps, half the speed.
+  double high = 64 * std::max(demand.issue, demand.memory) * warps;
   for (int i = 0; i < 24; ++i) {
-    const double middle = (low + high) / 2;
-    const Demand demand{.issue = issue, .delay = middle, .memory = memory};
-    const double got = solve_one(demand, warps / 2).ipc_a / solve_one(demand, warps).ipc_a;
-    (got > speed ? low : high) = middle;
+    tried.delay = (low + high) / 2;
+    const double got = solve_one(tried, warps / 2, in_order).ipc_a / solve_one(tried, warps, in_order).ipc_a;
+    (got > speed ? low : high) = tried.delay;
   }
   return (low + high) / 2;
 }

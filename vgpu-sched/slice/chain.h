@@ -16,7 +16,9 @@
 // Two things a GPU was measured to do are no product form, and are approximated in the same recursion, where asked:
 //
 // - Accesses leave an SM partly in order. An access waits for a part of all accesses before it, including large ones of
-//   the other kernel, and not just for its own share of the bandwidth (`in_order`, Demand::accesses).
+//   the other kernel, and not just for its own share of the bandwidth (`in_order`, Demand::accesses). Then it matters
+//   how large each access is, not only the mean, so a warp has the paper's three states ("Uncoalesced Access"): ready,
+//   idle on a coalesced access, idle on a scattered one (Demand::scattered).
 // - A scheduler issues from its oldest warps first: the younger kernel's get what the older one leaves (`older`; a
 //   preemptive priority, after Bryant et al., "The MVA priority approximation", 1984).
 //
@@ -36,6 +38,9 @@ struct Demand {
   double delay = 0;     // waits that nobody else lengthens: dependencies, barriers, latency of memory
   double memory = 0;    // of the virtual SM's part of the bandwidth
   double accesses = 0;  // in how many parts it asks for that; 0: they wait for nobody in order
+  // Of the accesses, and of `memory`, the parts of those that are scattered, 0 to 1. 0: all are alike.
+  double scattered = 0;
+  double scattered_memory = 0;
 };
 
 // Whose blocks were there first.
@@ -49,15 +54,16 @@ struct ChainResult {
 };
 
 // `warps`: per virtual SM; a fraction is a mean of its two neighbours.
-ChainResult solve_one(const Demand& a, double warps);
+ChainResult solve_one(const Demand& a, double warps, double in_order = 0);
 // `older`: whose warps are issued first; kNeither: they take turns. `in_order`: the part of the bandwidth's queue, 0 to
 // 1, that accesses wait for in order.
 ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double warps_b, Older older = Older::kNeither,
                       double in_order = 0);
 
-// The delay with which a kernel of so many warps has this IPC alone; 0 where none is short enough.
-double delay_for(double issue, double memory, double warps, double ipc);
+// The delay with which a kernel of so many warps has this IPC alone, whatever delay `demand` has; 0 where none is short
+// enough.
+double delay_for(const Demand& demand, double warps, double ipc, double in_order = 0);
 // The delay with which half the warps have this speed relative to all of them, 0.5 to 1.
-double delay_for_half(double issue, double memory, double warps, double speed);
+double delay_for_half(const Demand& demand, double warps, double speed, double in_order = 0);
 
 }  // namespace bandsaw::slice

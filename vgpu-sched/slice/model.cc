@@ -24,11 +24,19 @@ bool good(const KernelProfile& profile) {
          std::isfinite(profile.bytes_per_ns) && profile.bytes_per_ns >= 0;
 }
 
+// Of the accesses as many as the profile says; of the bytes, what these are.
+void set_scattered(const GpuModel& gpu, double uncoalesced, Demand* demand) {
+  const double scattered = uncoalesced * gpu.bytes_uncoalesced;
+  const double all = scattered + (1 - uncoalesced) * gpu.bytes_coalesced;
+  demand->scattered = uncoalesced;
+  demand->scattered_memory = all > 0 ? scattered / all : 0;
+}
+
 bool near(double a, double b) { return std::abs(a - b) <= 0.05 * std::max(std::abs(a), std::abs(b)); }
 
 bool alike(const Fit& a, const Fit& b) {
   return a.resident == b.resident && near(a.profile.block_ns, b.profile.block_ns) && near(a.pur, b.pur) &&
-         near(a.mur, b.mur) && near(a.demand.delay, b.demand.delay);
+         near(a.mur, b.mur) && near(a.demand.delay, b.demand.delay) && near(a.demand.scattered, b.demand.scattered);
 }
 
 std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
@@ -38,7 +46,8 @@ std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
 
 }  // namespace
 
-CoRunModel::CoRunModel(const GpuModel& gpu) : gpu_(gpu), entries_(kEntries) {}
+CoRunModel::CoRunModel(const GpuModel& gpu, const ModelOptions& options)
+    : gpu_(gpu), options_(options), entries_(kEntries) {}
 
 // The delay is what the measurements leave room for: the IPC, where instructions or bandwidth are known; else the speed
 // at half the occupancy; else the chain is believed with the delay that such an instruction mix has without load. A
@@ -58,28 +67,28 @@ Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   fit.demand.memory /= bandwidth;
   double& delay = fit.demand.delay;
   fit.demand.accesses = profile.memory;
+  if (options_.three_states) set_scattered(gpu_, profile.uncoalesced, &fit.demand);
   if (ipc > 0 && profile.half_speed > kSaturated) {
     const bool memory = fit.demand.memory > 1 || (ipc < kSlotsFree && profile.memory > 0);
     if (memory) fit.demand.memory = kMost / ipc;
     if (!memory) fit.demand.issue = std::max(1.0, kMost / ipc);
     fit.demand.memory = std::min(fit.demand.memory, kMost / ipc);
     delay = unloaded;
-    if (profile.one_speed > 0)
-      delay = delay_for(fit.demand.issue, fit.demand.memory, fit.warps, profile.one_speed * ipc);
+    if (profile.one_speed > 0) delay = delay_for(fit.demand, fit.warps, profile.one_speed * ipc, own_order());
   } else if (ipc > 0) {
     fit.demand.memory = std::min(fit.demand.memory, kMost / ipc);
-    delay = delay_for(1, fit.demand.memory, warps, ipc);
+    delay = delay_for(fit.demand, warps, ipc, own_order());
     const bool used_up = std::max(ipc, ipc * fit.demand.memory) > kUsedUp;
     if (used_up) delay = std::min(delay, unloaded);
   } else if (profile.half_speed > 0) {
     const double half = std::clamp(profile.half_speed, kAllWaits, 1.0);
-    delay = delay_for_half(1, fit.demand.memory, warps, half);
+    delay = delay_for_half(fit.demand, warps, half, own_order());
     if (profile.half_speed > kUsedUp) delay = std::min(std::max(delay, gpu_.dependency), unloaded);
     if (half == kAllWaits) delay = std::max(delay, unloaded);
   } else {
     delay = unloaded;
   }
-  const ChainResult alone = solve_one(fit.demand, warps);
+  const ChainResult alone = solve_one(fit.demand, warps, own_order());
   fit.ipc = alone.ipc_a;
   fit.pur = alone.issue;
   fit.mur = alone.memory;
@@ -140,7 +149,8 @@ const Fit* CoRunModel::fit(ShapeId shape) const {
 double CoRunModel::solo(ShapeId shape, int resident) const {
   const Fit* known = fit(shape);
   if (known == nullptr || known->ipc <= 0) return 0;
-  return solve_one(known->demand, known->warps * std::clamp(resident, 0, known->resident)).ipc_a / known->ipc;
+  const double warps = known->warps * std::clamp(resident, 0, known->resident);
+  return solve_one(known->demand, warps, own_order()).ipc_a / known->ipc;
 }
 
 CoRunModel::Entry& CoRunModel::entry(ShapeId a, int resident_a, ShapeId b, int resident_b, bool* known) {
@@ -169,7 +179,7 @@ PairForecast CoRunModel::pair(ShapeId a, int resident_a, ShapeId b, int resident
 }
 
 PairForecast CoRunModel::solve_pair(const Fit& first, int resident_a, const Fit& second, int resident_b) {
-  return solve_chain(first, resident_a, second, resident_b, Older::kNeither, 0);
+  return solve_chain(first, resident_a, second, resident_b, Older::kNeither, own_order());
 }
 
 PairForecast CoRunModel::solve_chain(const Fit& first, int resident_a, const Fit& second, int resident_b, Older older,

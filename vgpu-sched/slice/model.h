@@ -48,9 +48,16 @@ class PairSource {
   virtual PairForecast pair(ShapeId a, int resident_a, ShapeId b, int resident_b) = 0;
 };
 
+struct ModelOptions {
+  // A warp that waits for a scattered access is in another state than one that waits for a coalesced access, and part
+  // of the memory's queue is served in order. Else accesses count by their mean, and all of the queue is shared.
+  bool three_states = false;
+  double in_order = 0.3;  // then: that part, 0 to 1; fitted to pairs on an H200
+};
+
 class CoRunModel : public PairSource {
  public:
-  explicit CoRunModel(const GpuModel& gpu);
+  explicit CoRunModel(const GpuModel& gpu, const ModelOptions& options = {});
 
   // kNoShape: the profile is no profile, or there are kMaxShapes.
   ShapeId add(const KernelProfile& profile);
@@ -87,11 +94,13 @@ class CoRunModel : public PairSource {
     PairForecast forecast;
   };
 
+  double own_order() const { return options_.three_states ? options_.in_order : 0; }
   Fit make_fit(const KernelProfile& profile) const;
   double measured_ipc(const KernelProfile& profile, double* bytes) const;
   Entry& entry(ShapeId a, int resident_a, ShapeId b, int resident_b, bool* known);
 
   GpuModel gpu_;
+  ModelOptions options_;
   std::vector<Fit> fits_;  // by shape; version 0: not there
   std::vector<ShapeId> free_;
   std::vector<Entry> entries_;

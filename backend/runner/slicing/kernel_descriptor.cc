@@ -32,11 +32,12 @@ CodeTraits CodeTraits::of(Device* device, std::string_view text, const FunctionR
     traits.registers = attribute(info, CU_FUNC_ATTRIBUTE_NUM_REGS);
     traits.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
-  // The descriptor does not say which accesses are scattered: forecasts that know it choose pairs that spoil each
-  // other's L2.
   const ptx::InstructionMix mix = ptx::instruction_mix_of(program, kernel);
   const double accesses = mix.load_global + mix.store_global + mix.atomic;
-  if (accesses > 0) traits.memory = descriptor_part(accesses / mix.total());
+  if (accesses > 0) {
+    traits.memory = descriptor_part(accesses / mix.total());
+    traits.scattered = descriptor_part(mix.scattered / accesses);
+  }
   return traits;
 }
 

@@ -13,7 +13,8 @@ namespace bandsaw::runner {
 struct CodeTraits {
   uint64_t hash = 0;  // of the rewritten text
   uint32_t registers = 0, shared_bytes = 0;
-  uint32_t memory = 0;  // accesses of global memory, of all instructions, in kDescriptorParts
+  uint32_t memory = 0;     // accesses of global memory, of all instructions, in kDescriptorParts
+  uint32_t scattered = 0;  // of these accesses, in kDescriptorParts
 
   // `text` is the rewritten kernel and `function` what the device made of it; `kernel` its name in `program`.
   static CodeTraits of(Device* device, std::string_view text, const FunctionRef& function, const ptx::Program& program,

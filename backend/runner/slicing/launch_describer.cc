@@ -27,6 +27,7 @@ KernelDescriptor LaunchDescriber::descriptor_of(const LaunchUnderWay& launch, co
   descriptor.registers = traits.registers;
   descriptor.shared_bytes = traits.shared_bytes + launch.program.shared_bytes;
   descriptor.memory = traits.memory;
+  descriptor.scattered = traits.scattered;
   descriptor.alone = launch.alone ? 1 : 0;
   if (const LaunchShape* const shape = launch.shape.get()) {
     const auto best = static_cast<uint64_t>(shape->persistent_tuner.best());

@@ -26,7 +26,7 @@ std::unique_ptr<CoPlanner> CoPlanner::make(PlanningMode mode, const PlanOptions&
 
 CoPlanner::CoPlanner(PlanningMode mode, const PlanOptions& options, std::unique_ptr<PlannerSource> source)
     : options_(options),
-      model_(options.gpu),
+      model_(options.gpu, options.model),
       source_(std::move(source)),
       meter_(model_),
       scheduler_(source_->make(mode, model_, options.planner), source_->learns(mode) ? &meter_ : nullptr) {}

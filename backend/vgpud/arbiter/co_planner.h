@@ -35,6 +35,7 @@ namespace bandsaw {
 
 struct PlanOptions {
   slice::GpuModel gpu;
+  slice::ModelOptions model;
   slice::PlannerOptions planner;
   MakePlannerSource planners;  // null: production's
 };

@@ -20,7 +20,8 @@ constexpr uint32_t kLearnEvery = 32;
 // Of what is fitted to the model, but for times.
 bool says_other(const KernelDescriptor& one, const KernelDescriptor& other) {
   const auto inputs = [](const KernelDescriptor& descriptor) {
-    return std::tie(descriptor.memory, descriptor.half_speed, descriptor.instructions, descriptor.bytes);
+    return std::tie(descriptor.memory, descriptor.scattered, descriptor.half_speed, descriptor.instructions,
+                    descriptor.bytes);
   };
   return inputs(one) != inputs(other);
 }
@@ -44,8 +45,9 @@ bool CoPlanner::is_sound(const KernelDescriptor& descriptor) {
          descriptor.block_ps <= kLongestBlockPs && descriptor.threads > 0 && descriptor.threads <= kMostThreads &&
          descriptor.registers <= kMostRegisters && descriptor.shared_bytes <= kMostShared &&
          descriptor.most_resident <= kMostResident && descriptor.memory <= kDescriptorParts &&
-         descriptor.half_speed <= kDescriptorParts && descriptor.best <= kMostResident &&
-         descriptor.instructions <= kMostCounted && descriptor.bytes <= kMostCounted;
+         descriptor.scattered <= kDescriptorParts && descriptor.half_speed <= kDescriptorParts &&
+         descriptor.best <= kMostResident && descriptor.instructions <= kMostCounted &&
+         descriptor.bytes <= kMostCounted;
 }
 
 // Of a block's time the runner's word counts while there is no measurement. What fits no SM of the model, though it
@@ -60,6 +62,8 @@ slice::KernelProfile CoPlanner::profile_of(const Shape& shape) const {
   profile.block_ns = static_cast<double>(descriptor.block_ps) / 1000;
   if (shape.profiler.ready()) profile.block_ns = shape.profiler.profile().block_ns;
   profile.memory = part(descriptor.memory);
+  // Of no use to a model of two states: by the mean, forecasts choose pairs that spoil each other's L2.
+  if (options_.model.three_states) profile.uncoalesced = part(descriptor.scattered);
   profile.half_speed = part(descriptor.half_speed);
   profile.instructions = static_cast<double>(descriptor.instructions);
   if (profile.block_ns > 0) profile.bytes_per_ns = static_cast<double>(descriptor.bytes) / profile.block_ns;

@@ -11,6 +11,7 @@ PlanOptions plan_options(const Config& config, const PhysicalDevice& device) {
   const uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
   if (device.kind == "soft") options.gpu.sms = static_cast<int>(std::min(4 * threads, 132u));
   if (device.sms > 0) options.gpu.sms = static_cast<int>(device.sms);
+  options.model.three_states = config.slices.three_states;
   options.planners = config.planners;
   return options;
 }

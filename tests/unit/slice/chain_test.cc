@@ -154,7 +154,7 @@ TEST(Chain, DelayIsFoundBack) {
   for (const double delay : {0.5, 4.0, 70.0}) {
     const Demand demand{.issue = 1, .delay = delay, .memory = 0.8};
     const double ipc = solve_one(demand, 12).ipc_a;
-    EXPECT_NEAR(delay_for(1, 0.8, 12, ipc), delay, 0.01 * delay);
+    EXPECT_NEAR(delay_for({.issue = 1, .memory = 0.8}, 12, ipc), delay, 0.01 * delay);
   }
 }
 

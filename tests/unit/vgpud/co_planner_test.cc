@@ -137,6 +137,26 @@ TEST(CoPlanner, WhatWasCountedChangesTheForecast) {
   EXPECT_EQ(two.ask(planner.get(), 3 * kMs).size(), 2u);
 }
 
+// What runners say of scattered accesses reaches forecasts only where these have three states.
+TEST(CoPlanner, ScatteredAccessesCountWhereModelsHaveThreeStates) {
+  const auto residents = [](bool three_states, uint32_t scattered) {
+    PlanOptions options;
+    options.model.three_states = three_states;
+    const auto planner = CoPlanner::make(PlanningMode::kKernelet, options);
+    Two two;
+    two.waits.memory = kDescriptorParts / 10;
+    two.waits.instructions = 15'000;
+    two.waits.scattered = scattered;
+    std::vector<uint32_t> found;
+    for (const CoPlanner::Grant& grant : two.ask(planner.get(), kMs)) found.push_back(grant.resident);
+    return found;
+  };
+  const auto plain = residents(false, 0);
+  EXPECT_EQ(plain.size(), 2u);
+  EXPECT_EQ(residents(false, kDescriptorParts / 2), plain);
+  EXPECT_NE(residents(true, kDescriptorParts / 2), residents(true, 0));
+}
+
 TEST(CoPlanner, WhatCannotHaveBeenCountedIsRefused) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   KernelDescriptor descriptor = persistent_kernel(1, 77);
@@ -148,7 +168,10 @@ TEST(CoPlanner, WhatCannotHaveBeenCountedIsRefused) {
   descriptor.bytes = 0;
   descriptor.best = 129;
   EXPECT_FALSE(planner->ask(1, 10, descriptor, kMs));
-  EXPECT_EQ(planner->state().refused, 3u);
+  descriptor.best = 0;
+  descriptor.scattered = kDescriptorParts + 1;
+  EXPECT_FALSE(planner->ask(1, 10, descriptor, kMs));
+  EXPECT_EQ(planner->state().refused, 4u);
 }
 
 }  // namespace

@@ -274,6 +274,8 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   gpu.kind = "cuda";
   EXPECT_TRUE(slices_text(plain, {}).starts_with("enabled=0 "));
   EXPECT_TRUE(slices_text(plain, gpu).starts_with("enabled=1 "));
+  EXPECT_FALSE(plain.three_states);
+  EXPECT_TRUE(parse_config("[slices]\nthree_states = true", "x").value().slices.three_states);
   EXPECT_FALSE(parse_config("[slices]\nvariant = \"whole\"", "x").ok());
   EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());
 }

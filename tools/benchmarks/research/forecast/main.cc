@@ -25,9 +25,9 @@ using nlohmann::json;
 
 // The static instruction mix alone; and which accesses are scattered; with it the speed at half the occupancy; the
 // instruction mix, and the bandwidth by its accesses and measured times; what runners describe: instructions and
-// accesses as counted, the bandwidth by these and times, and the speed at half; counts of instructions and bytes of
-// DRAM, and the speeds at half and one.
-constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "described", "counts"};
+// accesses as counted, the bandwidth by these and times, and the speed at half; the same with which accesses are
+// scattered, and warps of three states; counts of instructions and bytes of DRAM, and the speeds at half and one.
+constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "described", "three", "counts"};
 
 GpuModel gpu_of(const json& in) {
   GpuModel gpu;
@@ -48,10 +48,10 @@ BlockNeeds needs_of(const json& in) {
 // What is known of a kernel on one of the ways.
 KernelProfile profile_of(const json& in, const std::string& way) {
   KernelProfile profile{.needs = needs_of(in), .block_ns = in.at("block_ns"), .memory = in.value("memory", 0.1)};
-  if (way == "scattered" || way == "half") profile.uncoalesced = in.value("uncoalesced", 0.0);
+  if (way == "scattered" || way == "half" || way == "three") profile.uncoalesced = in.value("uncoalesced", 0.0);
   if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
   if (way == "bandwidth") profile.bytes_per_ns = in.value("instruction_mix_bytes_per_ns", 0.0);
-  if (way != "described" && way != "counts") return profile;
+  if (way != "described" && way != "three" && way != "counts") return profile;
   profile.half_speed = in.value("half_speed", 0.0);
   profile.instructions = in.value("instructions", 0.0);
   profile.bytes_per_ns = in.value("instruction_mix_bytes_per_ns", 0.0);
@@ -131,9 +131,10 @@ json forecast(const json& in) {
   const double in_order = given.is_object() ? given.value("in_order", 0.3) : 0.3;
   for (const std::string name : kWays) {
     // Production's plans have the model in which warps take turns.
-    const bool turns = name == "described" || !oldest_first;
-    Way way(turns ? std::make_unique<CoRunModel>(gpu) : std::make_unique<OldestFirstModel>(gpu, in_order), kernels,
-            name);
+    const bool turns = name == "described" || name == "three" || !oldest_first;
+    const ModelOptions options{.three_states = name == "three", .in_order = in_order};
+    Way way(turns ? std::make_unique<CoRunModel>(gpu, options) : std::make_unique<OldestFirstModel>(gpu, in_order),
+            kernels, name);
     for (const json& kernel : kernels)
       out["solo"][name][kernel.at("name").get<std::string>()] = way.solo(kernel["name"]);
     for (const json& pair : in.value("pairs", none)) out["pairs"][name].push_back(way.pair(pair));
