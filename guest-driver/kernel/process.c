@@ -24,6 +24,7 @@ static void process_release(struct kref *refs)
 		__free_page(process->watch_page); /* if it is still mapped, it lives on until it is unmapped */
 	if (process->mm)
 		mmdrop(process->mm);
+	put_pid(process->pid);
 	vgpu_device_put(process->device);
 	kfree(process);
 }
@@ -96,6 +97,57 @@ static const struct mmu_notifier_ops notifier_operations = {
 	.release = notifier_release,
 };
 
+static int ask_nice(struct vgpu_process *process, long limit)
+{
+	struct vgpu_request *request;
+	int error;
+
+	request = vgpu_request_new(VGPU_CTL_PRIORITY, process->id, sizeof(request->body.priority));
+	if (!request)
+		return -ENOMEM;
+	request->body.priority.nice = cpu_to_le32((u32)process->nice);
+	error = vgpu_request_submit(process->device, request, false);
+	if (!error)
+		error = vgpu_request_wait(process->device, request, false, limit);
+	vgpu_request_put(request);
+	return error;
+}
+
+void vgpu_process_tell_nice(struct vgpu_process *process)
+{
+	if (process->mm && process->nice)
+		ask_nice(process, VGPU_END_TIMEOUT);
+}
+
+/* The main thread's counts, as in direct mode. False: it has ended. */
+static bool look_at_nice(struct vgpu_process *process)
+{
+	struct task_struct *task = get_pid_task(process->pid, PIDTYPE_TGID);
+	int nice;
+
+	if (!task)
+		return false;
+	nice = task_nice(task);
+	put_task_struct(task);
+	if (nice == process->nice)
+		return true;
+	process->nice = nice;
+	/* One that is away is told when it comes back. */
+	if (!vgpu_process_away(process) && vgpu_device_usable(process->device))
+		ask_nice(process, VGPU_END_TIMEOUT);
+	return true;
+}
+
+static void nice_work(struct work_struct *work)
+{
+	struct vgpu_process *process = container_of(to_delayed_work(work), struct vgpu_process, nice_work);
+
+	mutex_lock(&process->lock);
+	if (!process->ended && look_at_nice(process))
+		queue_delayed_work(system_long_wq, &process->nice_work, VGPU_NICE_INTERVAL);
+	mutex_unlock(&process->lock);
+}
+
 static struct vgpu_process *process_new(struct vgpu_device *device)
 {
 	struct vgpu_process *process;
@@ -110,6 +162,8 @@ static struct vgpu_process *process_new(struct vgpu_device *device)
 	process->device = device;
 	INIT_WORK(&process->end_work, end_work);
 	INIT_WORK(&process->reap_work, reap_work);
+	/* An idle processor is not woken for it: who runs nothing submits nothing. */
+	INIT_DEFERRABLE_WORK(&process->nice_work, nice_work);
 	INIT_LIST_HEAD(&process->limbo);
 	mutex_init(&process->lock);
 	xa_init_flags(&process->rings, XA_FLAGS_ALLOC);
@@ -198,19 +252,15 @@ static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello 
 	return error;
 }
 
-void vgpu_process_tell_nice(struct vgpu_process *process)
+/* A client of the kernel's own has no nice value. */
+static void watch_nice(struct vgpu_process *process)
 {
-	struct vgpu_request *request;
-	bool maybe_done;
-
-	if (!process->mm || !process->nice)
+	if (!process->mm)
 		return;
-	request = vgpu_request_new(VGPU_CTL_PRIORITY, process->id, sizeof(request->body.priority));
-	if (!request)
-		return;
-	request->body.priority.nice = cpu_to_le32((u32)process->nice);
-	vgpu_request_send(process->device, request, &maybe_done);
-	vgpu_request_put(request);
+	process->pid = get_task_pid(current, PIDTYPE_TGID);
+	process->nice = task_nice(current->group_leader);
+	vgpu_process_tell_nice(process);
+	queue_delayed_work(system_long_wq, &process->nice_work, VGPU_NICE_INTERVAL);
 }
 
 int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hello)
@@ -241,8 +291,7 @@ int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hell
 		WRITE_ONCE(process->lost, true);
 	} else {
 		smp_store_release(&process->ready, true);
-		process->nice = task_nice(current);
-		vgpu_process_tell_nice(process);
+		watch_nice(process);
 	}
 out:
 	mutex_unlock(&process->lock);
@@ -401,6 +450,7 @@ void vgpu_process_close(struct vgpu_process *process)
 	if (process->mm)
 		mmu_notifier_unregister(&process->notifier, process->mm);
 	/* The workers run this module's code, and the file's hold on the module ends here. */
+	cancel_delayed_work_sync(&process->nice_work);
 	flush_work(&process->end_work);
 	flush_work(&process->reap_work);
 	vgpu_process_put(process);

@@ -49,6 +49,8 @@
 #define VGPU_PING_TIMEOUT (3 * HZ)
 /* How long a process's end waits for a session that is alive but does not answer. */
 #define VGPU_END_TIMEOUT (30 * HZ)
+/* Between two looks at a program's nice value. */
+#define VGPU_NICE_INTERVAL (HZ / 5)
 
 struct vgpu_device;
 struct vgpu_request;
@@ -157,6 +159,8 @@ struct vgpu_process {
 	struct mm_struct *mm;           /* whose file this is; NULL: a client of the kernel's own */
 	struct mmu_notifier notifier;
 	struct work_struct end_work;
+	struct pid *pid;                /* of its thread group, from HELLO on */
+	struct delayed_work nice_work;  /* tells the host when the program was reniced */
 	struct list_head limbo;
 
 	struct mutex lock;
@@ -269,7 +273,7 @@ int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hell
 int vgpu_process_kick(struct vgpu_process *process);
 int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait);
 void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type);
-/* A host that does not know of it refuses it: then all programs are equal. */
+/* A host that does not know of it refuses it: then all programs are equal. Of a new process it takes 0. */
 void vgpu_process_tell_nice(struct vgpu_process *process);
 /* Any context; unpins, soon, the regions of which vgpu_watch_unmapped is true. */
 void vgpu_process_reap(struct vgpu_process *process);

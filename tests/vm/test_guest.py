@@ -125,6 +125,22 @@ def test_a_program_counts_through_sleeps(guest):
     guest.kernel_is_content()
 
 
+def test_a_program_that_is_reniced_has_another_priority(guest):
+    def seen() -> list[int]:
+        return [process.get("nice", 0) for process in host.live("test0")["processes"]]
+    guest.busy(60)
+    try:
+        pid = guest.shell("pidof busy")[1].strip()
+        assert seen() == [0]
+        for nice in (7, 0):
+            guest.shell(f"renice {nice} -p {pid}")
+            wait_until(lambda: seen() == [nice], 10, f"a nice value of {nice}")  # noqa: B023
+    finally:
+        guest.shell("killall busy")
+    wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")
+    guest.kernel_is_content()
+
+
 def test_endless_kernel_can_be_killed(guest):
     guest.start("endless", "running")
     guest.runs_programs()

@@ -429,6 +429,24 @@ TEST_F(ProcessesTest, ThePartOfTheWindowIsCheckedPassedOnAndRepeated) {
   EXPECT_EQ(last.schema.part, VGPU_WINDOW_PARTS - 1);
 }
 
+// The scheduler reads priorities at the gates; of a program that is reniced they change, back to 0 too.
+TEST_F(ProcessesTest, ARenicedProcessHasAnotherPriorityAtItsGates) {
+  start(3);
+  auto* const page = static_cast<UsagePage*>(
+      ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, usage_page.fd(), 0));
+  ASSERT_NE(page, MAP_FAILED);
+  const int slot = processes->status()[0]["slot"];
+  for (const int32_t nice : {7, -20, 0}) {
+    vgpu_ctl_priority priority{};
+    priority.header = {VGPU_CTL_PRIORITY, 3};
+    priority.nice = static_cast<__le32>(nice);
+    EXPECT_EQ(ask(bytes_of(priority)), 0);
+    for (const Gate& gate : page->grant_page.gates[static_cast<size_t>(slot)]) EXPECT_EQ(gate.priority, -nice);
+    EXPECT_EQ(processes->status()[0].value("nice", 0), nice);
+  }
+  ::munmap(page, sizeof(UsagePage));
+}
+
 TEST_F(ProcessesTest, StatusNamesEachProcess) {
   start(3);
   const auto status = processes->status();
