@@ -134,7 +134,7 @@ def test_a_program_that_is_reniced_has_another_priority(guest):
         assert seen() == [0]
         for nice in (7, 0):
             guest.shell(f"renice {nice} -p {pid}")
-            wait_until(lambda: seen() == [nice], 10, f"a nice value of {nice}")  # noqa: B023
+            wait_until(lambda: seen() == [nice], 10, f"a nice value of {nice}")
     finally:
         guest.shell("killall busy")
     wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")

@@ -13,6 +13,8 @@ BENCHMARKS = {
     "partitions": "two kernels at once, by how they share the SMs",
     "progress": "whether real programs make the progress they were promised",
     "copies": "short copies beside another tenant's long ones",
+    "priorities": "an encrypting file system beside searches, by policy and priority",
+    "window": "small copies through host memory that the GPU maps, against its copy engine",
     "nccl": "NCCL's all-reduce over several virtual GPUs",
     "slurm": "jobs with virtual GPUs under Slurm",
     "host": "what many virtual GPUs cost a host, leaks, and the API under load",

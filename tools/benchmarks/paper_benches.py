@@ -3,6 +3,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
+from benchmarks import window
 from benchmarks.paper_figures import Figure
 
 Values = Mapping[tuple[str, str], float | None]  # None: this device does not have it
@@ -93,6 +94,23 @@ def _of_partitions(rows: list[dict]) -> Values:
     return found
 
 
+def _of_windows(rows: list[dict]) -> Values:
+    """How many times as fast as the copy engine, and up to what size."""
+    by_side: dict[str, list[dict]] = {}
+    for row in rows:
+        if row["way"] == window.WINDOW:
+            by_side.setdefault(f"{row['side']} {row['direction']}", []).append(row)
+    found: _Found = {(series, f"{row['bytes'] / 1024:g}"): row["speed"] for series, own in by_side.items()
+                     for row in own}
+    for one in window.thresholds(rows):
+        found[f"{one['side']} {one['direction']}", "threshold"] = one["threshold"] / 1024
+    return found
+
+
+def _of_priorities(rows: list[dict]) -> Values:
+    return {(row["series"], row["priority"]): row["part"] and 100 * row["part"] for row in rows}
+
+
 def _of_hostile(rows: list[dict]) -> Values:
     return {("done", row["deed"]): 100 * row["part"] for row in rows}
 
@@ -115,6 +133,8 @@ def _deeds(figure: Figure, _: int) -> list[str]:
 
 BENCHES = {
     "hostile": Bench(_deeds, _of_hostile),
+    "priorities": Bench(_fixed({"gdev-10": []}), _of_priorities),
+    "window": Bench(_fixed({"gdev-4": []}), _of_windows),
     "segments": Bench(_sized("--ways", "segment,memory"), _of_segments),
     "crypto": Bench(_sized(), _of_crypto),
     "transfers": Bench(_fixed({"kernelet-8": ["--mixes", "CI,MI,MIX,ALL", "--scales", "1"],

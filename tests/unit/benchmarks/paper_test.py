@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from benchmarks import paper
+from benchmarks import paper, priorities, window
 from benchmarks.charts import Lines
 from benchmarks.paper_benches import BENCHES
 from benchmarks.paper_figures import FIGURES, MEASURED, NAMES, Figure, Value
@@ -102,6 +102,29 @@ def test_transfers_in_the_figures_terms():
     assert found["Y,Y against N,Y", "sf 2.5"] == pytest.approx(10)
     assert found["Y,Y against N,N", "MIX"] == pytest.approx(50) and found["hidden", "sf 1"] == pytest.approx(90)
     assert ("hidden", "CI") not in found
+
+
+def test_windows_in_the_figures_terms():
+    def row(direction: str, way: str, size: int, us: float) -> dict:
+        return {"side": "bandsaw", "direction": direction, "way": way, "bytes": size, "us": us, "wrong": 0}
+    times = {256: (8, 4), 1024: (8, 8), 4096: (8, 16), 16384: (16, 8)}
+    rows = [row("in", way, size, us) for size, both in times.items() for way, us in zip(("engine", "window"), both)]
+    rows += [row("out", "engine", 256, 2), row("out", "window", 256, 4)]
+    found = BENCHES["window"].meaning(window.speeds(rows))
+    assert found["bandsaw in", "0.25"] == 2 and found["bandsaw in", "4"] == 0.5
+    assert found["bandsaw in", "threshold"] == 1, "what is faster again beyond is not counted"
+    assert found["bandsaw out", "threshold"] == 0
+    wrong = [row("in", "window", 256, 1) | {"wrong": 3}]
+    assert window.missed(rows) == [] and len(window.missed(wrong)) == 1
+
+
+def test_a_case_that_was_left_out_for_want_of_time_is_said():
+    rows: list[dict] = [{"series": "fifo", "priority": "no priority", "part": 0.4, "mb_per_s": 80.0, "right": True},
+                        {"series": "band", "priority": "no priority", "part": None}]
+    found = BENCHES["priorities"].meaning(rows)
+    assert found["fifo", "no priority"] == 40 and found["band", "no priority"] is None
+    assert "not measured" in priorities.table(rows) and priorities.missed(rows) == []
+    assert len(priorities.missed([rows[0] | {"right": False}])) == 1
 
 
 def test_partitions_in_the_figures_terms():

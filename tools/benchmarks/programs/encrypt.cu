@@ -4,6 +4,11 @@
 // by the module's own kernels (AES-256-XTS), and copied out, two batches at a time. Beside it one core does the same,
 // with tables and with AES instructions. Arguments: MiB in all, rounds, then the sizes of batches in KiB. A line of
 // JSON for each size and direction: MB/s, the medians of the rounds. Ends with 1 if a byte was wrong.
+//
+// encrypt writes SECONDS KIB PAUSE_US: as a file system that writes: says "running", waits for a line, and then
+// encrypts batches of that size for so long, with a pause after each (the disk's). A line of JSON: MB/s.
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 
@@ -96,18 +101,60 @@ void on_core(const vgpu_xts_key& key, const uint8_t* from, uint8_t* to, size_t b
   }
 }
 
+class Random {
+ public:
+  void fill(uint8_t* to, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) to[i] = static_cast<uint8_t>((state_ = state_ * 1664525 + 1013904223) >> 24);
+  }
+
+ private:
+  uint32_t state_ = 1;
+};
+
+int write_files(double seconds, size_t bytes, int pause_us) {
+  if (bytes < kSector || bytes > VGPU_XTS_DATA_BYTES || bytes % kSector != 0) return 2;
+  std::vector<uint8_t> plain(bytes), out(bytes), right(bytes);
+  uint8_t secret[64];
+  Random random;
+  random.fill(secret, sizeof secret);
+  random.fill(plain.data(), bytes);
+  const vgpu_xts_key key = on_cpu::make_key(secret, false);
+  on_core<on_cpu::ByInstructions>(key, plain.data(), right.data(), bytes);
+  Gpu gpu;
+  gpu.crypt(key, plain.data(), out.data(), bytes, bytes);  // kernels are compiled
+  std::printf("running\n");
+  std::fflush(stdout);
+  char line[16];
+  if (!std::fgets(line, sizeof line, stdin)) return 0;
+  size_t batches = 0;
+  bool correct = true;
+  const double begin = now_us();
+  while (now_us() - begin < seconds * 1e6) {
+    gpu.crypt(key, plain.data(), out.data(), bytes, bytes);
+    correct = correct && std::memcmp(out.data(), right.data(), kSector) == 0;
+    ++batches;
+    usleep(static_cast<useconds_t>(pause_us));
+  }
+  const double took = now_us() - begin;
+  correct = correct && out == right;
+  std::printf("{\"mb_per_s\": %.3f, \"batches\": %zu, \"right\": %s}\n", static_cast<double>(batches * bytes) / took,
+              batches, correct ? "true" : "false");
+  return correct ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 5 && std::string(argv[1]) == "writes")
+    return write_files(std::stod(argv[2]), std::stoul(argv[3]) << 10, std::stoi(argv[4]));
   if (argc < 4) return 2;
   const size_t bytes = std::stoul(argv[1]) << 20;
   const int rounds = std::stoi(argv[2]);
   std::vector<uint8_t> plain(bytes), cipher(bytes), out(bytes), expected(bytes);
   uint8_t secret[64];
-  uint32_t random = 1;
-  const auto draw = [&] { return static_cast<uint8_t>((random = random * 1664525 + 1013904223) >> 24); };
-  for (uint8_t& byte : secret) byte = draw();
-  for (uint8_t& byte : plain) byte = draw();
+  Random random;
+  random.fill(secret, sizeof secret);
+  random.fill(plain.data(), bytes);
   on_core<on_cpu::ByInstructions>(on_cpu::make_key(secret, false), plain.data(), cipher.data(), bytes);
   Gpu gpu;
   bool all_right = true;
