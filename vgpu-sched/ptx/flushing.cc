@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/scope.h"
 #include "vgpu-sched/ptx/special.h"
 
@@ -36,7 +37,7 @@ std::string numbered(std::string text, size_t number) {
 }
 
 // A thread asks each sixteenth time only, as what it reads lies far away.
-std::string poll_text(Flush flush) {
+std::string poll_text(Flush flush, bool told_apart) {
   std::string text = R"(
   add.u32 %$passes, %$passes, 1;
   and.b32 %$other, %$passes, 15;
@@ -44,9 +45,13 @@ std::string poll_text(Flush flush) {
   @%$p bra $on_NUMBER;
   ld.param.b64 %$at, [$stop];
   ld.volatile.global.u32 %$other, [%$at];
-  setp.ne.u32 %$p, %$other, 2;
-  @%$p bra $on_NUMBER;
 )";
+  if (told_apart) {
+    text += "setp.eq.u32 %$p, %$other, 2;\n@%$p bra $drop_NUMBER;\nld.volatile.global.u32 %$other, [%$told_at+" +
+            std::to_string(kBlockStopsAt) + "];\n";
+  }
+  text += "setp.ne.u32 %$p, %$other, 2;\n@%$p bra $on_NUMBER;\n";
+  if (told_apart) text += "$drop_NUMBER:\n";
   text += flush == Flush::kAlways ? kDrop : kDropUnlessMarked;
   text += "bra $again;\n$on_NUMBER:\n";
   return text;
@@ -80,7 +85,8 @@ bool is_irreversible(const Instruction& i) {
 
 class Inserter {
  public:
-  Inserter(const Transplant& moved, Flush flush) : moved_(moved), flush_(flush) {}
+  Inserter(const Transplant& moved, Flush flush, bool told_apart)
+      : moved_(moved), flush_(flush), told_apart_(told_apart) {}
 
   void run(Block* block) {
     std::vector<Statement> made;
@@ -88,7 +94,7 @@ class Inserter {
       if (auto* inner = statement.as<Block>()) run(inner);
       if (const auto* label = statement.as<Label>()) passed_.insert(label->name);
       if (const auto* i = statement.as<Instruction>()) {
-        if (goes_back(*i, passed_)) add(numbered(poll_text(flush_), polls_++), &made);
+        if (goes_back(*i, passed_)) add(numbered(poll_text(flush_, told_apart_), polls_++), &made);
         if (flush_ == Flush::kUntilIrreversible && is_irreversible(*i)) add(numbered(kMark, marks_++), &made);
       }
       made.push_back(std::move(statement));
@@ -105,6 +111,7 @@ class Inserter {
 
   const Transplant& moved_;
   const Flush flush_;
+  const bool told_apart_;
   std::set<std::string> passed_;  // labels
   size_t polls_ = 0, marks_ = 0;
 };
@@ -173,8 +180,8 @@ $new:
 )"};
 }
 
-size_t insert_polls(const Transplant& moved, Flush flush, Block* body) {
-  Inserter inserter(moved, flush);
+size_t insert_polls(const Transplant& moved, Flush flush, bool told_apart, Block* body) {
+  Inserter inserter(moved, flush, told_apart);
   inserter.run(body);
   return inserter.polls();
 }

@@ -20,6 +20,7 @@ struct FlushingClaim {
 FlushingClaim flushing_claim(Flush flush);
 
 // Puts polls of the flag before branches that go back, and marks before what cannot be done again. How many polls.
-size_t insert_polls(const Transplant& moved, Flush flush, Block* body);
+// `told_apart`: of the block's own stop word too.
+size_t insert_polls(const Transplant& moved, Flush flush, bool told_apart, Block* body);
 
 }  // namespace bandsaw::ptx

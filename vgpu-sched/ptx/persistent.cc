@@ -19,7 +19,7 @@ constexpr uint64_t kTicketBytes = 128;
 
 // One thread claims for all. The first barrier waits until nobody is in the last block any more, the second until the
 // ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's; BEGIN,
-// KEEP and REDO are those of flushing.h; ENTER, LIMIT and LEAVE those of blocks that are limited.
+// KEEP and REDO are those of flushing.h; ENTER, LIMIT and LEAVE those of blocks that are limited, or told apart.
 const char* const kClaim = R"(
   .shared .align 128 .b8 $ticket[128];
   .reg .b32 %$ticket, %$blocks, %$stop, %$thread, %$other;
@@ -92,6 +92,40 @@ const char* const kLeave = R"(
 $stays:
 )";
 
+// The place is all threads', as they look for its stop word where they may drop what they run.
+const char* const kFindPlace = R"(
+  .reg .b32 %$place_sm;
+  .reg .b64 %$stamp_at, %$told_at, %$stamp;
+  mov.u32 %$other, %ctaid.x;
+  ld.param.b32 %$stop, [$first_place];
+  add.u32 %$other, %$other, %$stop;
+  and.b32 %$other, %$other, LAST_PLACE;
+  ld.param.b64 %$at, [$places];
+  mul.wide.u32 %$stamp_at, %$other, 8;
+  add.u64 %$stamp_at, %$stamp_at, %$at;
+  mul.wide.u32 %$told_at, %$other, 4;
+  add.u64 %$told_at, %$told_at, %$at;
+)";
+const char* const kAskPlace = R"(
+  ld.volatile.global.u32 %$stop, [%$told_at+STOPS_AT];
+  setp.ne.u32 %$p, %$stop, 0;
+  @%$p bra $told;
+)";
+const char* const kStamp = R"(
+  mov.u64 %$stamp, %globaltimer;
+  shr.u64 %$stamp, %$stamp, STAMP_SHIFT;
+  and.b64 %$stamp, %$stamp, 4294967295;
+  mov.u32 %$place_sm, %smid;
+  cvt.u64.u32 %$at, %$place_sm;
+  shl.b64 %$at, %$at, 32;
+  or.b64 %$stamp, %$stamp, %$at;
+  setp.lt.u32 %$p, %$ticket, %$blocks;
+  @%$p bra $stamped;
+  mov.u64 %$stamp, 0xffffffffffffffff;
+$stamped:
+  st.volatile.global.b64 [%$stamp_at], %$stamp;
+)";
+
 void replace_all(std::string* text, std::string_view word, const std::string& by) {
   for (size_t at = text->find(word); at != text->npos; at = text->find(word, at + by.size()))
     text->replace(at, word.size(), by);
@@ -100,9 +134,15 @@ void replace_all(std::string* text, std::string_view word, const std::string& by
 std::string claim_text(int barrier, const SlicingOptions& options) {
   std::string text = kClaim;
   const FlushingClaim more = flushing_claim(options.flush);
-  replace_all(&text, "ENTER\n", options.limited ? kEnter : "");
-  replace_all(&text, "LIMIT\n", options.limited ? kLimit : "");
-  replace_all(&text, "LEAVE\n", options.limited ? kLeave : "");
+  const auto either = [&options](const char* limited, const char* told_apart) {
+    return options.limited ? limited : options.told_apart ? told_apart : "";
+  };
+  replace_all(&text, "ENTER\n", either(kEnter, kFindPlace));
+  replace_all(&text, "LIMIT\n", either(kLimit, kAskPlace));
+  replace_all(&text, "LEAVE\n", either(kLeave, kStamp));
+  replace_all(&text, "LAST_PLACE", std::to_string(kBlockPlaces - 1));
+  replace_all(&text, "STOPS_AT", std::to_string(kBlockStopsAt));
+  replace_all(&text, "STAMP_SHIFT", std::to_string(kStampShift));
   replace_all(&text, "LAST_SM", std::to_string(kSmCounters - 1));
   replace_all(&text, "NUMBER", std::to_string(barrier));
   replace_all(&text, "BEGIN\n", more.begin);
@@ -172,6 +212,7 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
     if (std::string reason = why_not_flushed(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
   }
   if (options.flush != Flush::kNo && options.limited) return Refusal{"is to drop blocks and to be limited at once"};
+  if (options.told_apart && options.limited) return Refusal{"is to be told apart and to be limited at once"};
   const int number = free_barrier(facts, closure);
   if (number == 16) return Refusal{"uses all of its barriers"};
   Transplant moved(facts, closure);
@@ -193,6 +234,10 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
     made.sm_counters_at = moved.add_parameter("sm_counters", Type::kU64);
     made.limit_at = moved.add_parameter("limit", Type::kU64);
   }
+  if (options.told_apart) {
+    made.places_at = moved.add_parameter("places", Type::kU64);
+    made.first_place_at = moved.add_parameter("first_place", Type::kU32);
+  }
   made.variables = moved.add_variables();
   made.parameter_bytes = moved.parameter_bytes();
   made.shared_bytes = kTicketBytes;
@@ -200,7 +245,7 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   made.name = moved.kernel().name;
 
   Block& body = *moved.kernel().body;
-  if (options.flush != Flush::kNo) made.polls = insert_polls(moved, options.flush, &body);
+  if (options.flush != Flush::kNo) made.polls = insert_polls(moved, options.flush, options.told_apart, &body);
   bool copies = false;
   turn_back(&body, moved.prefix() + "again", &copies);
   const uint8_t reads = moved.reads();

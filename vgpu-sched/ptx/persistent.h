@@ -14,6 +14,10 @@
 // made smaller while they run; to make it larger, more of them are launched beside them with the same counters. With a
 // limit of at least 1, an SM that has any of them keeps one until the grid's end. Source: Bashizade et al., "Adaptive
 // simultaneous multi-tenancy for GPUs", section 3.4 and figure 5 (there `block_index` and `max_blocks`).
+//
+// With SlicingOptions::told_apart, each block has a place: its index in its launch, plus `first_place`. There it stamps
+// when it has claimed (BlockStamp), and finds a stop word of its own beside that of all. Source: Park, "Enabling
+// efficient resource utilization on multitasking throughput processors", section 4.3: which SMs to take.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +49,16 @@ struct RedoList {
 // Counters by SM; SMs whose numbers differ by a multiple of it share one.
 inline constexpr uint32_t kSmCounters = 1024;
 
+// Places of blocks that are told apart. In device memory: a stamp for each, then a stop word (u32) for each.
+inline constexpr uint32_t kBlockPlaces = 1 << 13;
+inline constexpr uint64_t kBlockStopsAt = kBlockPlaces * sizeof(uint64_t);
+inline constexpr uint64_t kBlockPlacesBytes = kBlockStopsAt + kBlockPlaces * sizeof(uint32_t);
+
+// Low half: when the block has claimed what it runs, in units of 1024 ns, wrapping; high half: the SM.
+using BlockStamp = uint64_t;
+inline constexpr BlockStamp kNoBlock = ~uint64_t{0};  // it has left, or has not begun
+inline constexpr uint32_t kStampShift = 10;           // from %globaltimer
+
 // Offsets as in SlicedKernel.
 struct PersistentKernel {
   std::string text, name;
@@ -57,6 +71,8 @@ struct PersistentKernel {
   size_t redo_mask_at = 0;     // with flush: u32, places of the list less one
   size_t sm_counters_at = 0;   // with limited: u64: address of kSmCounters u32; 0 before the first launch
   size_t limit_at = 0;         // with limited: u64: address of a u32 in device memory, blocks on each SM
+  size_t places_at = 0;        // with told_apart: u64: address of the stamps and stop words
+  size_t first_place_at = 0;   // with told_apart: u32
   size_t polls = 0;            // places where blocks may drop what they run; 0: in vain
   size_t parameter_bytes = 0;  // all of the block
   uint64_t shared_bytes = 0;   // static shared memory that it needs beyond the original's

@@ -36,6 +36,9 @@ struct SlicingOptions {
   // Persistent blocks only, and only those that drop nothing: they count themselves on each SM, and leave where a limit
   // says so.
   bool limited = false;
+  // Persistent blocks only, and only those that are not limited: each says where it is and since when, and can be told
+  // to stop by itself, so that the caller can free single SMs.
+  bool told_apart = false;
 };
 
 // What the threads of counted grid slices have done, as their text has it, all added up: instructions, accesses of

@@ -70,6 +70,7 @@ class Exact : public testing::TestWithParam<Case> {
     counts_ = array<ptx::CountsOfBlocks>(1);
     sm_counters_ = array<uint32_t>(ptx::kSmCounters);
     limit_ = array<uint32_t>(1);
+    places_ = array<uint64_t>(ptx::kBlockPlacesBytes / sizeof(uint64_t));
     for (uint32_t i = 0; i < 128; ++i) in_[i] = i * i;
   }
 
@@ -166,6 +167,10 @@ class Exact : public testing::TestWithParam<Case> {
       put(&block, made.sm_counters_at, reinterpret_cast<uint64_t>(sm_counters_), 8);
       put(&block, made.limit_at, reinterpret_cast<uint64_t>(limit_), 8);
     }
+    if (made.places_at != 0) {
+      put(&block, made.places_at, reinterpret_cast<uint64_t>(places_), 8);
+      put(&block, made.first_place_at, kFirstPlace, 4);
+    }
     finish(&block, made, grid);
     Shape launched = shape({resident, 1, 1});
     launched.cooperative = made.limit_at != 0;  // those that are limited run beside each other
@@ -176,7 +181,10 @@ class Exact : public testing::TestWithParam<Case> {
 
   ptx::CountsOfBlocks* counts_ = nullptr;
   uint32_t *in_ = nullptr, *out_ = nullptr, *stop_ = nullptr, *counter_ = nullptr;
+  static constexpr uint32_t kFirstPlace = ptx::kBlockPlaces - 2;  // those behind wrap
+
   uint32_t *sm_counters_ = nullptr, *limit_ = nullptr;
+  uint64_t* places_ = nullptr;
   std::unique_ptr<ptx::Program> program_;
   std::unique_ptr<Kernels> original_;
 };
@@ -251,6 +259,40 @@ TEST_P(Exact, LimitedPersistentBlocks) {
       ASSERT_EQ(state(), wanted);
     }
   }
+}
+
+// Blocks whose own stop words say so claim nothing; the others do all.
+TEST_P(Exact, PersistentBlocksToldApart) {
+  constexpr uint32_t kResident = 4;
+  const auto result = ptx::persistent(*program_, GetParam().kernel, {.told_apart = true});
+  ASSERT_EQ(std::holds_alternative<ptx::PersistentKernel>(result), GetParam().persistent);
+  if (!GetParam().persistent) return;
+  const auto& made = std::get<ptx::PersistentKernel>(result);
+  Kernels kernels(made.text);
+  ASSERT_TRUE(kernels.ok()) << kernels.log() << made.text;
+  auto* const stops = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(places_) + ptx::kBlockStopsAt);
+  for (const Grid& grid : kGrids) {
+    const std::vector<uint32_t> wanted = expected(grid);
+    clean();
+    std::memset(places_, 0, ptx::kBlockStopsAt);
+    std::memset(stops, 0, ptx::kBlockPlaces * sizeof *stops);
+    for (uint32_t i = 0; i < kResident; ++i) stops[(kFirstPlace + i) % ptx::kBlockPlaces] = ptx::kStopClaiming;
+    launch_persistent(&kernels, made, grid, kResident, stop_);
+    EXPECT_EQ(*counter_, 0u);
+    stops[1] = 0;  // the last one's
+    launch_persistent(&kernels, made, grid, kResident, stop_);
+    ASSERT_EQ(state(), wanted) << "grid " << testing::PrintToString(grid);
+    EXPECT_EQ(*counter_, blocks_of(grid) + 1);
+    for (uint32_t i = 0; i < kResident; ++i)
+      EXPECT_EQ(places_[(kFirstPlace + i) % ptx::kBlockPlaces], ptx::kNoBlock) << "all have left";
+    EXPECT_EQ(places_[2], 0u) << "nobody's";
+  }
+}
+
+TEST(PersistentBlocksToldApart, AreNotLimited) {
+  const ptx::Program program(ptx::parse(sample()));
+  const auto made = ptx::persistent(program, "indices", {.limited = true, .told_apart = true});
+  EXPECT_TRUE(std::holds_alternative<ptx::Refusal>(made));
 }
 
 TEST(LimitedPersistentBlock, DropsNothing) {

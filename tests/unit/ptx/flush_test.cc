@@ -114,6 +114,7 @@ class Dropped : public testing::TestWithParam<Case> {
     nobody_ = array<uint32_t>(1);
     counter_ = array<uint32_t>(1);
     redo_ = array<uint32_t>(2 + kPlaces);
+    places_ = array<uint64_t>(ptx::kBlockPlacesBytes / sizeof(uint64_t));
     for (uint32_t i = 0; i < 128; ++i) from_[i] = i * i + 7;
   }
 
@@ -143,12 +144,14 @@ class Dropped : public testing::TestWithParam<Case> {
 
   uint32_t *from_ = nullptr, *to_ = nullptr, *stop_ = nullptr, *nobody_ = nullptr, *counter_ = nullptr;
   uint32_t* redo_ = nullptr;
+  uint64_t* places_ = nullptr;
 };
 
 // The original and the kernel made of it.
 struct Pair {
-  explicit Pair(const Case& of) : text(text_of(of.end, of.flush)), program(ptx::parse(text)), original(text) {
-    auto result = ptx::persistent(program, "sums", {.flush = of.flush});
+  explicit Pair(const Case& of, bool told_apart = false)
+      : text(text_of(of.end, of.flush)), program(ptx::parse(text)), original(text) {
+    auto result = ptx::persistent(program, "sums", {.flush = of.flush, .told_apart = told_apart});
     if (auto* refusal = std::get_if<ptx::Refusal>(&result)) {
       ADD_FAILURE() << refusal->reason;
       return;
@@ -178,6 +181,7 @@ void Dropped::launch(Pair* pair, std::vector<std::byte> packed, uint32_t residen
   const uint32_t end = redo_[1];
   put(made.redo_end_at, end);
   put(made.redo_mask_at, kPlaces - 1);
+  if (made.places_at != 0) put(made.places_at, reinterpret_cast<uint64_t>(places_));
   Shape shape;
   shape.grid[0] = resident;
   shape.block[0] = kThreads;
@@ -236,6 +240,37 @@ TEST_P(Dropped, ByAnotherThreadAndRunAgain) {
     launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
     other.join();
     dropped += redo_[1];
+    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    EXPECT_EQ(redo_[0], redo_[1]);
+    ASSERT_EQ(state(), wanted) << "told at block " << when;
+  }
+  EXPECT_GT(dropped, 0u);
+}
+
+// By the stop word of its place: the one drops its block and leaves, the other goes on to the grid's end. Its stamp
+// says that it runs, and then that it does not.
+TEST_P(Dropped, OneOfTwoAndRunAgain) {
+  Pair pair(GetParam(), true);
+  ASSERT_TRUE(pair.ok());
+  const std::vector<uint32_t> wanted = expected(&pair.original, kManyRounds);
+  auto* const stops = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(places_) + ptx::kBlockStopsAt);
+  uint32_t dropped = 0;
+  for (uint32_t when = 1; when + 2 < kBlocks; ++when) {
+    clean();
+    stops[0] = stops[1] = 0;
+    places_[0] = places_[1] = ptx::kNoBlock;
+    std::thread other([&] {
+      while (std::atomic_ref(*counter_).load() < when || std::atomic_ref(places_[0]).load() == ptx::kNoBlock)
+        std::this_thread::yield();
+      std::atomic_ref(stops[0]).store(ptx::kStopAndDrop);
+    });
+    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    other.join();
+    EXPECT_EQ(places_[0], ptx::kNoBlock);
+    EXPECT_EQ(places_[1], ptx::kNoBlock);
+    EXPECT_LE(redo_[1], 1u) << "one block was told";
+    dropped += redo_[1];
+    stops[0] = 0;
     launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
     EXPECT_EQ(redo_[0], redo_[1]);
     ASSERT_EQ(state(), wanted) << "told at block " << when;
