@@ -8,8 +8,9 @@
 //
 // Who writes what
 //   runner    of its own slot: begun, asked, ended, rests, busy_ns, the record of its kernel, and a bit of `pending`
-//   arbiter   granted, open, no_waiters, resident, blocks; depth, quantum_ns, slicing_off, uncut_block_ns, planned; it
-//             clears bits of `pending`; it clears `no_arbiter`, and sets it while it does not schedule this virtual GPU
+//   arbiter   granted, open, no_waiters, resident, leave_sms, blocks; depth, quantum_ns, slicing_off, uncut_block_ns,
+//             planned; it clears bits of `pending`; it clears `no_arbiter`, and sets it while it does not schedule this
+//             virtual GPU
 //   session   `no_arbiter` when the arbiter's connection ends; when a runner has gone, it zeroes the counters of its
 //             slot and counts up `generation`, so that the next runner there is not taken for the last one
 //
@@ -96,6 +97,9 @@ struct alignas(64) Gate {
   // Written by the session: among the gates of one virtual GPU and engine, higher goes first (ArbiterOptions). What is
   // written after an ask holds for the next.
   std::atomic<int32_t> priority;
+  // Written by the arbiter: so many SMs are to have no persistent blocks of this gate's kernel, of one that can leave
+  // single SMs (KernelDescriptor::leaves_sms).
+  std::atomic<uint32_t> leave_sms;
 };
 static_assert(sizeof(Gate) == 128);
 

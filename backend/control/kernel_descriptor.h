@@ -41,8 +41,8 @@ struct KernelDescriptor {
   uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
   // Accesses of global memory, of all instructions, in kDescriptorParts: counted, or by the instruction mix.
   uint32_t memory = 0;
-  uint32_t scattered = 0;  // of these, whose lanes ask for bytes that are no neighbours; by the instruction mix
-  uint32_t reserved = 0;
+  uint32_t scattered = 0;     // of these, whose lanes ask for bytes that are no neighbours; by the instruction mix
+  uint32_t leaves_sms = 0;    // kPersistent: not 0: single SMs can be taken from it (Gate::leave_sms)
   uint32_t half_speed = 0;    // speed with half the resident blocks, in kDescriptorParts; 0: not known
   uint32_t resident = 0;      // kPersistent, of what is under way: on an SM, as planned; 0: as many as is best
   uint32_t best = 0;          // kPersistent: that many; 0: not known

@@ -96,7 +96,7 @@ void read_planning(ConfigReader* reader, Config* config) {
 }
 
 void read_slicing(ConfigReader* reader, Config* config) {
-  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, drop_us = -1;
+  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, drop_us = -1, take_us = -1;
   std::string variant = "auto";
   std::optional<bool> resize, await_copies, three_states;
   reader->flag("slices.enabled", &config->slices.enabled, true,
@@ -110,6 +110,10 @@ void read_slicing(ConfigReader* reader, Config* config) {
   reader->whole(
       "slices.drop_us", -1, 1'000'000'000, &drop_us,
       "persistent blocks that are to stop drop a block that takes longer, if it may be run again; -1: they end it");
+  reader->whole("slices.take_us", -1, 1'000'000'000, &take_us,
+                "where short work finds no room, persistent blocks leave as many SMs as it needs, chosen by what each "
+                "costs, within so long if that can be; -1: they have fewer blocks on each SM");
+  config->slices.take_sms = take_us >= 0;
   reader->flag("slices.resize", &resize, false,
                "where a planning mode changes the number of persistent blocks, some leave or more are launched beside "
                "them; else all stop, and are launched again");
@@ -132,6 +136,7 @@ void read_slicing(ConfigReader* reader, Config* config) {
                                     timeout_ms, variant);
   if (resize.value_or(false)) config->slices.rest += " resize=1";
   if (await_copies.value_or(false)) config->slices.rest += " await_copies=1";
+  if (take_us >= 0) config->slices.rest += fmt::format(" take_us={}", take_us);
   if (drop_us >= 0) config->slices.rest += fmt::format(" drop_us={}", drop_us);
 }
 

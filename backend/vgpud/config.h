@@ -25,6 +25,7 @@ struct SlicesConfig {
   std::optional<bool> enabled;  // not said: on GPUs
   std::string rest;             // as runners read it, but for `enabled`
   bool three_states = false;    // of forecasts: slice::ModelOptions
+  bool take_sms = false;        // short work has single SMs made free; else fewer persistent blocks on each
 };
 
 // Bounds on what a virtual GPU takes of the host (backend/sandbox/cgroup.h).

@@ -50,6 +50,14 @@ def test_persistent_blocks_become_more_and_fewer_while_they_run(device):
     assert counted["fallbacks"] == 0, counted
 
 
+@pytest.mark.parametrize("drop_us", [-1, 0])
+def test_persistent_blocks_leave_single_sms_and_come_back(device, drop_us):
+    """Each launch has SMs taken from it, and gets them back, while other blocks of it run on. Those that are to leave
+    end what they run, or drop it, to run it again."""
+    counted = _counted_of_dropped_blocks(slicing.Setting(device, 6, variant="persistent", drop_us=drop_us, take_us=0))
+    assert counted["fallbacks"] == 0, counted
+
+
 def _do_the_same(device, sizes):
     kind = "soft" if device == "soft" else "gpu"
     programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]

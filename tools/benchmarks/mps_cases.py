@@ -66,6 +66,7 @@ class Row:
     policy: str = "none"
     mode: str = "mps"
     bare: bool = False       # the short kernel alone, on the GPU's own driver
+    cut: dict | None = None  # more of how long kernels are cut
     partition: bool = False  # the short kernel's tenant has SMs of its own, the least number; the long one's the rest
     # Of the short kernel's p99, in us, and of the long one's throughput, in percent of it alone on the whole GPU; where
     # that has not all of the GPU, in percent of it alone on the SMs that it has.
@@ -85,6 +86,8 @@ LATENCY_ROWS = [
     Row("mps + grid slices, band+", "mps", "sliced", "band+"),
     Row("mps + persistent blocks", "mps", "persistent"),
     Row("kernelet", "mps", "auto", mode="kernelet"),
+    Row("kernelet, single SMs", "mps", "auto", mode="kernelet", cut={"take_us": 15}),
+    Row("kernelet, single SMs, drops", "mps", "auto", mode="kernelet", cut={"take_us": 15, "drop_us": 15}),
     Row("SM partition", "mps", partition=True, p99_us=40, long_percent=97),
     Row("SM partition, band+", "mps", policy="band+", partition=True, p99_us=40, long_percent=97),
 ]

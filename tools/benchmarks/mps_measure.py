@@ -142,14 +142,15 @@ def _beside(daemon: BenchDaemon, setting: Setting, row: Row) -> dict:
         short.start("short", beside, seconds, EVERY_US)
         said = _took_us(short, seconds + 60)
         launches = long.instances(60)
-        cut = daemon.cut(long.vgpu)
+        cut, planned = daemon.cut(long.vgpu), daemon.planned()
     alone = _rate(launches, begin + int(settle * 1e9), beside)
     setting.long_rate = setting.long_rate or alone  # the first row has it whole, on a GPU of its own
     both = _rate(launches, beside, beside + int(seconds * 1e9))
     return {"p50_us": percentile(said, 0.5), "p99_us": percentile(said, 0.99), "max_us": max(said),
             "samples": len(said), "quiet_p50_us": percentile(quiet, 0.5), "quiet_p99_us": percentile(quiet, 0.99),
             "long_percent": 100 * both / setting.long_rate, "long_there_percent": 100 * both / alone,
-            "long_quiet_percent": 100 * alone / setting.long_rate, "long_ms": 1000 / alone, "cut": cut}
+            "long_quiet_percent": 100 * alone / setting.long_rate, "long_ms": 1000 / alone, "cut": cut,
+            "planned": planned}
 
 
 def _bare(setting: Setting) -> dict:
@@ -172,7 +173,7 @@ def latency(setting: Setting, row: Row) -> dict:
     result = {"case": LATENCY, "mode": row.name}
     if row.bare:
         return result | _bare(setting)
-    daemon = BenchDaemon(setting.device, row.policy, row.slices, row.mode)
+    daemon = BenchDaemon(setting.device, row.policy, row.slices, row.mode, cut=row.cut)
     try:
         if row.partition and (why := why_no_partition(daemon.status())):
             return result | {"left_out": why}

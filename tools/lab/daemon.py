@@ -236,7 +236,8 @@ class BenchDaemon(Daemon):
     def planned(self) -> dict[str, int]:
         """What a mode that plans has counted so far."""
         plan = (self.status().get("mps") or {}).get("plan") or {}
-        counters = ("plans", "pairs", "alone", "granted", "resized", "observed", "room_requests", "unplanned")
+        counters = ("plans", "pairs", "alone", "granted", "resized", "observed", "room_requests", "sm_requests",
+                    "unplanned")
         return {key: plan[key] for key in counters if key in plan}
 
     def found(self, name: str) -> list[str]:

@@ -29,6 +29,7 @@ class Setting:
     variant: str = "sliced"
     drop_us: int = -1
     resize: bool = False
+    take_us: int = -1
 
     @property
     def memory(self) -> str:
@@ -38,7 +39,8 @@ class Setting:
     def tables(self) -> Tables:
         return {"session": {"warm_runners": 2},
                 "slices": {"enabled": bool(self.force_blocks or self.threshold_us), "threshold_us": self.threshold_us,
-                           "variant": self.variant, "drop_us": self.drop_us, "resize": self.resize},
+                           "variant": self.variant, "drop_us": self.drop_us, "resize": self.resize,
+                           "take_us": self.take_us},
                 "lab": {"force_blocks": self.force_blocks}}
 
 

@@ -325,6 +325,10 @@ uint32_t GateView::planned_resident(unsigned engine) const {
   return grant_page_ ? grant_page_->gates[slot_][engine].resident.load(std::memory_order_relaxed) : 0;
 }
 
+uint32_t GateView::wanted_sms(unsigned engine) const {
+  return grant_page_ ? grant_page_->gates[slot_][engine].leave_sms.load(std::memory_order_relaxed) : 0;
+}
+
 bool GateView::moved() {
   bool any = false;
   for (EngineState& state : engine_states_) {

@@ -107,6 +107,8 @@ class GateView {
   // What the arbiter planned for the work that enter_alone let in last.
   GateAnswer answer(unsigned engine) const;
   uint32_t planned_resident(unsigned engine) const;
+  // SMs that the kernel is to leave.
+  uint32_t wanted_sms(unsigned engine) const;
   // A word that some enter waits for has changed. Returns true once for each change.
   bool moved();
   // For a process whose work will not be done: takes the grants that it asked for and gives them back. True: some asks

@@ -11,6 +11,10 @@ void ClaimCounter::put_into(CloneLaunch* launch, uint32_t blocks) const {
     launch->set(clone.sm_counters_at, block_->sm_counters_address);
     launch->set(clone.limit_at, block_->address + ControlBlock::kLimitAt);
   }
+  if (clone.places_at != 0) {
+    launch->set(clone.places_at, block_->places_address);
+    launch->set(clone.first_place_at, uint32_t{0});
+  }
   if (clone.redo_at == 0) return;
   launch->set(clone.redo_at, block_->redo_address);
   launch->set(clone.redo_end_at, uint32_t{0});
@@ -54,6 +58,25 @@ CUresult ClaimCounter::limit_next(const StreamRef& stream, uint32_t blocks) {
 
 CUresult ClaimCounter::limit(uint32_t blocks) {
   return device_.write_value(block_->side_stream, block_->address + ControlBlock::kLimitAt, blocks, sizeof blocks, 0);
+}
+
+CUresult ClaimCounter::clear_places(const StreamRef& stream) {
+  constexpr uint64_t kStampWords = ptx::kBlockStopsAt / sizeof(uint32_t);
+  const uint64_t at = block_->places_address;
+  const CUresult result =
+      device_.fill(stream, {at, 0, kStampWords, 1, sizeof(uint32_t), static_cast<uint32_t>(ptx::kNoBlock)}, nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  return device_.fill(stream, {at + ptx::kBlockStopsAt, 0, ptx::kBlockPlaces, 1, sizeof(uint32_t), 0}, nullptr);
+}
+
+CUresult ClaimCounter::read_stamps(std::function<void(CUresult)> done) {
+  return device_.copy(block_->side_stream, block_->stamps_to_host(),
+                      [block = block_, done = std::move(done)](CUresult result) { done(result); });
+}
+
+CUresult ClaimCounter::write_stops(std::function<void(CUresult)> done) {
+  return device_.copy(block_->side_stream, block_->stops_to_device(),
+                      [block = block_, done = std::move(done)](CUresult result) { done(result); });
 }
 
 CUresult ClaimCounter::tell_to_stop(bool drop) {

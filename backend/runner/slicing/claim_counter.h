@@ -31,6 +31,12 @@ class ClaimCounter {
   // Of a clone that is limited: what follows on the stream may have so many blocks on each SM; or who runs already may.
   CUresult limit_next(const StreamRef& stream, uint32_t blocks);
   CUresult limit(uint32_t blocks);
+  // Of a clone whose blocks are told apart: what follows on the stream finds nobody told, and no stamps.
+  CUresult clear_places(const StreamRef& stream);
+  // Reads the stamps while blocks run; then writes what each is told. `done`: when that has ended.
+  CUresult read_stamps(std::function<void(CUresult)> done);
+  CUresult write_stops(std::function<void(CUresult)> done);
+  ControlBlock::Places& places() { return *block_->places; }
   // Whoever claims does not begin another block. `drop`: nor ends the one that it runs, where it may drop it.
   CUresult tell_to_stop(bool drop);
 

@@ -4,14 +4,32 @@
 
 namespace bandsaw::runner {
 
+namespace {
+
 // Registered with the device, so that a copy to it keeps nobody waiting. It stays so while the device lives.
+std::shared_ptr<void> pinned(Device* device, size_t bytes) {
+  void* const page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return nullptr;
+  std::shared_ptr<void> held(page, [bytes](void* mapped) { munmap(mapped, bytes); });
+  return device->host_pin(page, bytes, false) == CUDA_SUCCESS ? held : nullptr;
+}
+
+template <typename Words>
+Copy to_host(uint64_t from, Words* words) {
+  Copy copy;
+  copy.source.address = from;
+  copy.destination = {.address = reinterpret_cast<uint64_t>(words), .host = true};
+  copy.width_bytes = sizeof *words;
+  return copy;
+}
+
+}  // namespace
+
 ControlBlock::Words* ControlBlockPool::next_words() {
   if (!page_ || used_ == kPageBytes / sizeof(ControlBlock::Words)) {
-    void* const page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return nullptr;
-    page_ = std::shared_ptr<void>(page, [](void* mapped) { munmap(mapped, kPageBytes); });
+    page_ = pinned(device_, kPageBytes);
     used_ = 0;
-    if (device_->host_pin(page, kPageBytes, false) != CUDA_SUCCESS) return nullptr;
+    if (!page_) return nullptr;
   }
   return static_cast<ControlBlock::Words*>(page_.get()) + used_++;
 }
@@ -20,28 +38,30 @@ vgpu_fill ControlBlock::zeros(uint64_t at, uint64_t bytes) const {
   return {address + at, 0, bytes / sizeof(uint32_t), 1, sizeof(uint32_t), 0};
 }
 
-Copy ControlBlock::counter_to(uint32_t* word) const {
+Copy ControlBlock::counter_to(uint32_t* word) const { return to_host(address, word); }
+
+Copy ControlBlock::counts_to_host() const { return to_host(address + kCountsAt, counts); }
+
+Copy ControlBlock::redo_to_host() const { return to_host(redo_address, redo); }
+
+Copy ControlBlock::stamps_to_host() const { return to_host(places_address, &places->stamps); }
+
+Copy ControlBlock::stops_to_device() const {
   Copy copy;
-  copy.source.address = address;
-  copy.destination = {.address = reinterpret_cast<uint64_t>(word), .host = true};
-  copy.width_bytes = sizeof *word;
+  copy.source = {.address = reinterpret_cast<uint64_t>(&places->stops), .host = true};
+  copy.destination.address = places_address + ptx::kBlockStopsAt;
+  copy.width_bytes = sizeof places->stops;
   return copy;
 }
 
-Copy ControlBlock::counts_to_host() const {
-  Copy copy;
-  copy.source.address = address + kCountsAt;
-  copy.destination = {.address = reinterpret_cast<uint64_t>(counts), .host = true};
-  copy.width_bytes = sizeof *counts;
-  return copy;
-}
-
-Copy ControlBlock::redo_to_host() const {
-  Copy copy;
-  copy.source.address = redo_address;
-  copy.destination = {.address = reinterpret_cast<uint64_t>(redo), .host = true};
-  copy.width_bytes = sizeof *redo;
-  return copy;
+bool ControlBlockPool::add_places(const ContextRef& context, ControlBlock* block) {
+  if (block->places_address != 0) return true;
+  if (!block->places) {
+    auto memory = pinned(device_, sizeof(ControlBlock::Places));
+    if (!memory) return false;
+    block->places = std::static_pointer_cast<ControlBlock::Places>(memory);
+  }
+  return device_->memory_alloc(context, sizeof(ControlBlock::Places), &block->places_address) == CUDA_SUCCESS;
 }
 
 bool ControlBlockPool::add_redo_list(const ContextRef& context, ControlBlock* block) {

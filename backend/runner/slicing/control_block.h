@@ -3,6 +3,8 @@
 // up there what they have done.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <list>
 #include <memory>
 
@@ -26,6 +28,12 @@ struct ControlBlock {
     ptx::CountsOfBlocks counts;   // of a grid slice, when it has ended
     ptx::RedoList redo;           // at the end of a launch
   };
+  // What blocks that are told apart have in device memory, as copied from there, and as it is to be there.
+  struct Places {
+    std::array<ptx::BlockStamp, ptx::kBlockPlaces> stamps;
+    std::array<uint32_t, ptx::kBlockPlaces> stops;
+  };
+  static_assert(sizeof(Places) == ptx::kBlockPlacesBytes && offsetof(Places, stops) == ptx::kBlockStopsAt);
   std::weak_ptr<Context> context;
   StreamRef side_stream;                  // of its own: the flag is written beside the kernel
   uint64_t address = 0;                   // of kBytes
@@ -37,11 +45,15 @@ struct ControlBlock {
   uint64_t redo_address = 0;              // of the list in device memory; 0: none was needed yet
   uint64_t sm_counters_address = 0;       // of the counters by SM in device memory; 0: none were needed yet
   std::shared_ptr<void> page;             // holds these
+  uint64_t places_address = 0;            // of Places in device memory; 0: none were needed yet
+  std::shared_ptr<Places> places;         // on the host, registered with the device
 
   vgpu_fill zeros(uint64_t at, uint64_t bytes) const;
   Copy counter_to(uint32_t* word) const;  // one of Words
   Copy counts_to_host() const;
   Copy redo_to_host() const;  // the list's two counts
+  Copy stamps_to_host() const;
+  Copy stops_to_device() const;
 };
 
 // For one thread. Control blocks in use may outlive it.
@@ -55,6 +67,8 @@ class ControlBlockPool {
   bool add_redo_list(const ContextRef& context, ControlBlock* block);
   // Gives it counters by SM. False: the device has no room.
   bool add_sm_counters(const ContextRef& context, ControlBlock* block);
+  // Gives it places for blocks that are told apart. False: there is no room.
+  bool add_places(const ContextRef& context, ControlBlock* block);
   // Nothing on the device uses it any more.
   void give(std::shared_ptr<ControlBlock> block) { free_.push_back(std::move(block)); }
 

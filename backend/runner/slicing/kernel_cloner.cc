@@ -56,12 +56,15 @@ ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program,
     const bool always = block.not_strict.empty() && ptx::disjoint(block, {}, [](uint64_t) { return std::nullopt; });
     const ptx::Flush flush = always ? ptx::Flush::kAlways : ptx::Flush::kUntilIrreversible;
     ptx::PersistentResult made =
-        ptx::persistent(program, request.kernel, {.one_dimensional = request.one_dimensional, .flush = flush});
+        ptx::persistent(program, request.kernel,
+                        {.one_dimensional = request.one_dimensional, .flush = flush, .told_apart = request.told_apart});
     const auto* kernel = std::get_if<ptx::PersistentKernel>(&made);
     if (kernel && kernel->polls != 0) return made;
   }
   return ptx::persistent(program, request.kernel,
-                         {.one_dimensional = request.one_dimensional, .limited = request.limited});
+                         {.one_dimensional = request.one_dimensional,
+                          .limited = request.limited && !request.told_apart,
+                          .told_apart = request.told_apart});
 }
 
 // The rewritten text, and where in its parameters what stands.
@@ -84,6 +87,11 @@ Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& reques
     if (kernel.limit_at != 0) {
       made.fields.insert(made.fields.end(), {{kernel.sm_counters_at, 8}, {kernel.limit_at, 8}});
     }
+    if (kernel.places_at != 0) {
+      made.fields.insert(made.fields.end(), {{kernel.places_at, 8}, {kernel.first_place_at, 4}});
+    }
+    made.clone.places_at = kernel.places_at;
+    made.clone.first_place_at = kernel.first_place_at;
     made.clone.sm_counters_at = kernel.sm_counters_at;
     made.clone.limit_at = kernel.limit_at;
     made.clone.redo_at = kernel.redo_at;

@@ -40,6 +40,7 @@ struct KernelClone {
   size_t counter_at = 0, stop_at = 0, blocks_at = 0;      // of persistent blocks
   size_t redo_at = 0, redo_end_at = 0, redo_mask_at = 0;  // of persistent blocks that may drop a block; else 0
   size_t sm_counters_at = 0, limit_at = 0;                // of persistent blocks that are limited on each SM; else 0
+  size_t places_at = 0, first_place_at = 0;               // of persistent blocks that are told apart; else 0
   bool whole_warps = false;
   bool persistent = false;
   ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
@@ -56,7 +57,8 @@ struct CloneRequest {
   ContextRef context;
   bool one_dimensional = false;
   KernelVariant variant = KernelVariant::kSliced;
-  bool limited = false;   // of persistent blocks: their number can change while they run, unless they may drop a block
+  bool limited = false;  // of persistent blocks: their number can change while they run, unless they may drop a block
+  bool told_apart = false;  // of persistent blocks: single SMs can be freed; they are not limited then
   bool may_drop = false;  // of persistent blocks: they are to be able to drop a block, if that is right for the kernel
 };
 

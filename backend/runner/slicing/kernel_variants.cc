@@ -7,8 +7,9 @@ namespace bandsaw::runner {
 std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& kernel, const ContextRef& context,
                                                         const Launch& launch, KernelVariant variant) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
-  const auto [place, fresh] = kernel->clone_place({kernel->image, kernel->name, launch.code, context, one_dimensional,
-                                                   variant, settings_.resize, settings_.drop_ns.has_value()});
+  const auto [place, fresh] =
+      kernel->clone_place({kernel->image, kernel->name, launch.code, context, one_dimensional, variant,
+                           settings_.resize, settings_.take_ns.has_value(), settings_.drop_ns.has_value()});
   if (fresh) {
     stats_.met(*kernel);
     if (settings_.force_blocks != 0) {

@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kProbeMost{2};
 constexpr int kForcedStops = 3;
 // And change as often how many run.
 constexpr int kForcedResizes = 4;
+// The track of those that are launched beside others.
+constexpr size_t kBeside = 1;
 
 }  // namespace
 
@@ -57,7 +59,13 @@ std::unique_ptr<PersistentLaunch> PersistentLaunch::make(SlicingParts* parts, La
     *why_not = "there is no memory for its counters by SM";
     return nullptr;
   }
+  if (made->clone().places_at != 0 && !parts->control_blocks.add_places(launch->caller.context, control_block.get())) {
+    *why_not = "there is no memory for its blocks' places";
+    return nullptr;
+  }
   made->counter_.emplace(&parts->device, std::move(control_block));
+  if (made->clone().places_at != 0 && settings.take_ns)
+    made->taking_.emplace(&*made->counter_, launch, *settings.take_ns, made->clone().redo_at != 0);
   made->counter_->put_into(&made->clone_launch_, static_cast<uint32_t>(launch->blocks));
   return made;
 }
@@ -108,20 +116,27 @@ bool PersistentLaunch::is_replanned() const {
   return !granted_ || parts_.gate.planned_resident(kCompute) != resident_;
 }
 
-bool PersistentLaunch::may_issue() const { return launch_.flight->launches == 0 && launch_.next < launch_.blocks; }
+bool PersistentLaunch::may_issue() const {
+  if (taking_ && taking_->is_under_way()) return false;
+  return launch_.flight->launches == 0 && launch_.next < launch_.blocks;
+}
 
 CUresult PersistentLaunch::issue() {
   if (launch_.call != 0) take_plan();
-  const bool limited = clone().limit_at != 0;
-  if (!limited) launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
+  const bool limited = clone().limit_at != 0, beside = limited || taking_;
+  if (!beside) launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
   const auto next = static_cast<uint32_t>(launch_.next);
   CUresult result = claiming_ ? counter_->go_on(launch_.stream, &clone_launch_) : counter_->begin(launch_.stream, next);
   if (result == CUDA_SUCCESS && limited) {
     limit_ = rows();
     result = counter_->limit_next(launch_.stream, limit_);
-    // Those that are launched beside them find the counters as they begin.
-    launch_.fork(parts_, 2);
   }
+  if (result == CUDA_SUCCESS && taking_) {
+    clone_launch_.set(clone().first_place_at, uint32_t{0});
+    result = taking_->begin(blocks_);
+  }
+  // Those that are launched beside them find the counters as they begin.
+  if (result == CUDA_SUCCESS && beside) launch_.fork(parts_, 2);
   if (result != CUDA_SUCCESS) return result;
   claiming_ = true;
   launch_.measure(parts_);
@@ -137,7 +152,7 @@ CUresult PersistentLaunch::issue() {
     launch_.flight->failed = true;
     launch_.flight->land(0);
   }
-  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled && !drops() && !limited)
+  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled && !drops() && !beside)
     tell_to_stop();
   return CUDA_SUCCESS;
 }
@@ -145,9 +160,30 @@ CUresult PersistentLaunch::issue() {
 // Blocks on each SM, if the device lays them evenly.
 uint32_t PersistentLaunch::rows() const { return static_cast<uint32_t>((blocks_ - 1) / parts_.sms + 1); }
 
-// What was launched has begun, so that nothing resets what the limit is set to from now on.
-bool PersistentLaunch::is_resizable() const {
-  return clone().limit_at != 0 && launch_.forked && launch_.tracks->has_begun();
+// What was launched has begun, so that nothing resets what is written beside it from now on.
+bool PersistentLaunch::has_begun() const { return launch_.forked && launch_.tracks->has_begun(); }
+
+bool PersistentLaunch::is_resizable() const { return clone().limit_at != 0 && has_begun(); }
+
+// Tests (force_blocks) take one SM, and give it back, as often as they change how many run.
+uint32_t PersistentLaunch::wanted_sms() const {
+  if (parts_.settings.force_blocks != 0) return taking_->taken() == 0 && gives_ < kForcedResizes ? 1 : 0;
+  return parts_.gate.is_planned(kCompute) ? parts_.gate.wanted_sms(kCompute) : 0;
+}
+
+// Chimera's algorithm for several SMs. What is given back is launched beside those that run; while such run still, or
+// where places are used up, all stop and are launched again.
+void PersistentLaunch::leave_sms() {
+  if (!taking_ || !has_begun()) return;
+  const uint32_t wanted = wanted_sms();
+  taking_->look(wanted, launch_.shape ? launch_.shape->block_ns() : 0);
+  uint32_t first = 0;
+  const uint64_t blocks = taking_->give_back(wanted, &first);
+  if (blocks == 0) return;
+  ++gives_;
+  if (first == ptx::kBlockPlaces || launch_.flight->on_track[kBeside] != 0) return tell_to_stop();
+  clone_launch_.set(clone().first_place_at, first);
+  add_beside(blocks);
 }
 
 // Makes them as many as the plan wants. False: that takes a stop and another launch.
@@ -177,7 +213,6 @@ void PersistentLaunch::resize(uint32_t limit) {
 }
 
 void PersistentLaunch::add_beside(uint64_t blocks) {
-  constexpr size_t kBeside = 1;
   const StreamRef side = launch_.tracks->at(kBeside);
   if (!side) return;
   parts_.gate.enter_unasked(kCompute);
@@ -241,6 +276,7 @@ void PersistentLaunch::look() {
   }
   const Clock::Point now = parts_.clock.now();
   watch_end(now);
+  if (is_watched()) leave_sms();
   if (is_watched() && is_test_stop(now)) return tell_to_stop();
   if (!is_watched() || now - issued_ < kGrace) return;
   if (parts_.settings.force_blocks != 0 && resizes_ < kForcedResizes && is_resizable()) resize(limit_ == 1 ? 2 : 1);
@@ -293,6 +329,7 @@ CUresult PersistentLaunch::issue_rest() {
   const StreamRef side = launch_.tracks ? launch_.tracks->at(1) : nullptr;
   if (!side || counter_->allow(side) != CUDA_SUCCESS) return CUDA_SUCCESS;
   if (clone().limit_at != 0) (void)counter_->limit_next(side, kNoResident);
+  if (taking_) (void)counter_->clear_places(side);
   parts_.gate.enter_unasked(kCompute);
   const CUresult result = parts_.device.launch(side, clone_launch_.with(launch_.blocks));
   parts_.gate.leave(kCompute, [](uint64_t) {});
@@ -303,6 +340,7 @@ CUresult PersistentLaunch::issue_rest() {
 void PersistentLaunch::describe(KernelDescriptor* descriptor) const {
   descriptor->variant = static_cast<uint32_t>(KernelVariant::kPersistent);
   descriptor->minimum = std::min(uint64_t{parts_.sms}, launch_.blocks);
+  descriptor->leaves_sms = taking_ ? 1 : 0;
   if (!launch_.shape) return;
   const slice::PersistentTuner& tuner = launch_.shape->persistent_tuner;
   descriptor->most_resident = static_cast<uint32_t>(most_resident_);

@@ -1,6 +1,7 @@
 // A launch as persistent blocks, which claim blocks of the grid from a counter in device memory, and stop when others
-// want the engine. Where they are limited, a plan that wants another number of them is followed while they run: those
-// above the limit of an SM leave, or more are launched beside them.
+// want the engine. Where they are told apart, single SMs are taken from them while the others run on. Where they are
+// limited, a plan that wants another number of them is followed while they run: those above the limit of an SM leave,
+// or more are launched beside them.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "backend/runner/slicing/launch_under_way.h"
 #include "backend/runner/slicing/launch_variant.h"
 #include "backend/runner/slicing/slicing_parts.h"
+#include "backend/runner/slicing/sm_taking.h"
 
 namespace bandsaw::runner {
 
@@ -49,6 +51,9 @@ class PersistentLaunch final : public LaunchVariant {
   bool follows_plan();
   void resize(uint32_t limit);
   void add_beside(uint64_t blocks);
+  bool has_begun() const;
+  uint32_t wanted_sms() const;
+  void leave_sms();
   bool drops() const;
   void watch_end(Clock::Point now);
   void take_probe(Clock::Point now);
@@ -57,6 +62,8 @@ class PersistentLaunch final : public LaunchVariant {
   LaunchUnderWay& launch_;
   CloneLaunch clone_launch_;
   std::optional<ClaimCounter> counter_;  // from make() on
+  std::optional<SmTaking> taking_;       // of a clone whose blocks are told apart
+  int gives_ = 0;                        // how often SMs were given back
   uint64_t most_resident_ = 0;           // blocks that fit on an SM
   uint64_t blocks_ = 1;                  // persistent blocks of the next launch
   bool granted_ = false;                 // a plan has said how many

@@ -40,6 +40,8 @@ bool read_one(std::string_view key, std::string_view value, SlicingSettings* set
     settings->timeout_ns = number * 1'000'000;
   } else if (key == "drop_us" && read_number(value, 0, kLongestUs, &number)) {
     settings->drop_ns = number * 1000;
+  } else if (key == "take_us" && read_number(value, 0, kLongestUs, &number)) {
+    settings->take_ns = number * 1000;
   } else if (key == "force_blocks" && read_number(value, 0, kMostBlocks, &number)) {
     settings->force_blocks = number;
   } else {

@@ -32,6 +32,10 @@ struct SlicingSettings {
   // The number of persistent blocks changes while they run: some leave each SM, or more are launched beside them. Else
   // all stop, and are launched again. Not of those that may drop a block.
   bool resize = false;
+  // Persistent blocks leave as many SMs as others need, which are chosen by what each costs, and are free within so
+  // long if that can be; a block is dropped for it where drop_ns is there too. None: all of them have fewer on each SM.
+  // Those blocks are not resized.
+  std::optional<uint64_t> take_ns;
   // Where grid slices are planned, a launch that stands behind copies on its stream asks for no time slice before they
   // have ended: it would have room on the device and not use it.
   bool await_copies = false;
@@ -40,9 +44,9 @@ struct SlicingSettings {
   bool any_gpu = false;  // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1 drop_us=500 resize=0
-// await_copies=0", any of them; what is absent stays as it is. "form=slice" and the like, of earlier versions, are read
-// too.
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1 drop_us=500 take_us=15
+// resize=0 await_copies=0", any of them; what is absent stays as it is. "form=slice" and the like, of earlier versions,
+// are read too.
 Status read_slicing_settings(std::string_view text, SlicingSettings* settings);
 
 }  // namespace bandsaw::runner

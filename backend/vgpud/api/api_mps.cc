@@ -92,6 +92,7 @@ json Api::plan_state(const PlanState& plan) const {
           {"resized", plan.resizes},
           {"observed", plan.observed},
           {"room_requests", plan.room_requests},
+          {"sm_requests", plan.sm_requests},
           {"foreseen", plan.foreseen},
           {"judged_forecasts", plan.judged},
           {"forecast_error_percent", static_cast<uint64_t>(100 * plan.forecast_error)},

@@ -193,7 +193,7 @@ void CoPlanner::issue(Time now) {
 // slice has as many blocks as are to lie on all SMs.
 CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   const uint32_t resident = kernel->is_persistent() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
-  Grant grant{.place = place, .number = next_number_++, .resident = resident};
+  Grant grant{.place = place, .number = next_number_++, .resident = resident, .leave_sms = leave_sms_of(*kernel)};
   slice::Range range = kernel->whole;
   if (kernel->stays) {
     const uint64_t row = static_cast<uint64_t>(kernel->resident) * static_cast<uint64_t>(options_.gpu.sms);
@@ -205,6 +205,7 @@ CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   }
   grant.blocks = range.blocks;
   kernel->told = grant.resident;
+  kernel->told_sms = grant.leave_sms;
   kernel->descriptor.left -= std::min(kernel->descriptor.left, range.blocks);
   kernel->flying.push_back({grant.number, range});
   kernel->asks = false;
@@ -226,10 +227,13 @@ void CoPlanner::resize(std::vector<Grant>* grants) {
     kernel.stays = part != parts.end() || ready == nullptr || ready->left == 0;
     if (!kernel.stays) kernel.resident = 0;
     const uint32_t resident = kernel.stays ? resident_of(kernel) : kNoResident;
-    if (kernel.flying.empty() || resident == kernel.told) continue;
+    const uint32_t leave_sms = leave_sms_of(kernel);
+    if (kernel.flying.empty() || (resident == kernel.told && leave_sms == kernel.told_sms)) continue;
+    counts_.resizes += resident != kernel.told ? 1 : 0;
+    counts_.sm_requests += leave_sms > kernel.told_sms ? 1 : 0;
     kernel.told = resident;
-    ++counts_.resizes;
-    grants->push_back({.place = place, .resident = resident});
+    kernel.told_sms = leave_sms;
+    grants->push_back({.place = place, .resident = resident, .leave_sms = leave_sms});
   }
 }
 
@@ -263,7 +267,7 @@ void CoPlanner::answer(Time now, std::vector<Grant>* grants) {
 
 std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
   std::vector<Grant> grants;
-  if (now >= room_until_) leaves_room_ = 0;
+  if (now >= room_until_) leaves_room_ = leaves_sms_ = 0;
   drop_quiet(now - kForgetAfter, now);
   answer(now, &grants);
   if (!stands_idle()) return grants;

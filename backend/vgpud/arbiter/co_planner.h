@@ -38,6 +38,7 @@ struct PlanOptions {
   slice::ModelOptions model;
   slice::PlannerOptions planner;
   MakePlannerSource planners;  // null: production's
+  bool take_sms = false;       // who asks for room gets SMs of its own, where kernels can leave single ones
 };
 
 // For people; sums since the mode was chosen.
@@ -46,6 +47,7 @@ struct PlanState {
   uint64_t plans = 0, pairs = 0, alone = 0;  // plans; those of two or more kernels; those of one
   uint64_t grants = 0;                       // grid slices that were planned
   uint64_t resizes = 0;                      // of persistent blocks
+  uint64_t sm_requests = 0;                  // kernels were told to leave single SMs
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
   uint64_t room_requests = 0;                // short work found no room, and others were to make some
   uint64_t foreseen = 0;                     // forecasts of whether short work finds room
@@ -77,11 +79,13 @@ class CoPlanner {
     uint64_t number = 0;  // 0: no grid slice, but other residency for one that runs
     uint64_t blocks = 0;  // 0: as the runner likes
     uint32_t resident = 0;
+    uint32_t leave_sms = 0;  // that its persistent blocks are to leave
   };
 
   struct ShortWork {
     slice::ShortWorkForecast forecast;
     Time takes = 0;  // from its grant to its end, with what was learnt; 0: not known
+    int sms = 0;     // that would hold all of its blocks at once, where kernels can leave single ones
   };
 
   // Null: the mode needs no descriptors.
@@ -105,8 +109,9 @@ class CoPlanner {
   // It took so long. `meets`: what was forecast of it. `alone`: nothing else ran meanwhile.
   void short_work_done(Owner owner, uint64_t shape, const ShortWork& meets, Time took, bool alone);
   // leave_room(): some found no room on the SMs. From now on the kernel with most persistent blocks leaves it the room
-  // of so many of them on each SM, for as long as short work comes. keep_room(): some has come and found room.
-  void leave_room(int blocks, Time now);
+  // of so many of them on each SM, or, where that is configured and its runner can, so many SMs of its own, for as long
+  // as short work comes. keep_room(): some has come and found room.
+  void leave_room(int blocks, int sms, Time now);
   void keep_room(Time now);
   // The part of the SMs that the owner's kernels in flight take with so many blocks as are planned; 0: none is known.
   double part_of(Owner owner) const;
@@ -149,6 +154,7 @@ class CoPlanner {
     bool stays = false;  // issued as a whole: the plan sets its blocks on each SM, not its grid slices
     int resident = 0;
     uint32_t told = 0;             // the `resident` that the last grant told its runner
+    uint32_t told_sms = 0;         // and `leave_sms`
     uint64_t blocks = 0;           // when it arrived
     slice::Range whole{};          // `stays`
     std::deque<slice::Range> due;  // issued, not granted
@@ -177,6 +183,9 @@ class CoPlanner {
   void issue(Time now);
   void count_plan();
   uint32_t resident_of(const Kernel& kernel) const;
+  bool makes_way(const Kernel& kernel) const;
+  int sms_for(uint64_t blocks, const slice::BlockNeeds& needs) const;
+  uint32_t leave_sms_of(const Kernel& kernel) const;
   int blocks_on_sm(const Kernel& kernel) const;
   void resize(std::vector<Grant>* grants);
   void grant(std::vector<Grant>* grants);
@@ -198,6 +207,7 @@ class CoPlanner {
   std::unordered_map<slice::KernelId, Place> places_;
   slice::ShortWorkTimes short_work_;
   uint32_t leaves_room_ = 0;  // persistent blocks on each SM
+  uint32_t leaves_sms_ = 0;   // instead, of kernels that can leave single SMs
   Time room_until_ = 0;       // then
   slice::KernelId next_kernel_ = 1;
   uint64_t next_number_ = 1, uses_ = 0, plans_seen_ = 0;

@@ -78,7 +78,19 @@ std::optional<CoPlanner::ShortWork> CoPlanner::foresee(Owner owner, const Kernel
   ShortWork meets{.forecast = slice::forecast_short_work(options_.gpu, all, work)};
   const double takes = static_cast<double>(alone) * meets.forecast.slowdown * short_work_.correction(key);
   meets.takes = static_cast<Time>(std::min(takes, kLongest));
+  meets.sms = sms_for(descriptor.blocks, needs);
   return meets;
+}
+
+// 0: no kernel can leave single SMs.
+int CoPlanner::sms_for(uint64_t blocks, const slice::BlockNeeds& needs) const {
+  const bool can =
+      options_.take_sms && std::any_of(kernels_.begin(), kernels_.end(), [](const auto& entry) {
+        return entry.second.id != 0 && entry.second.is_persistent() && entry.second.descriptor.leaves_sms != 0;
+      });
+  if (!can) return 0;
+  const auto on_sm = static_cast<uint64_t>(slice::resident_blocks(options_.gpu, needs));
+  return static_cast<int>(std::min((blocks - 1) / on_sm + 1, static_cast<uint64_t>(options_.gpu.sms)));
 }
 
 // What nobody has seen alone is taken to be as much faster alone as its room says.
@@ -100,8 +112,9 @@ double CoPlanner::part_of(Owner owner) const {
   return std::min(part, 1.0);
 }
 
-void CoPlanner::leave_room(int blocks, Time now) {
+void CoPlanner::leave_room(int blocks, int sms, Time now) {
   ++counts_.room_requests;
+  if (options_.take_sms) leaves_sms_ = std::max(leaves_sms_, static_cast<uint32_t>(std::max(sms, 0)));
   leaves_room_ = std::max(leaves_room_, static_cast<uint32_t>(std::max(blocks, 1)));
   room_until_ = now + kRoomFor;
 }
@@ -115,13 +128,25 @@ void CoPlanner::keep_room(Time now) {
 uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
   const auto planned = static_cast<uint32_t>(kernel.resident);
   const uint32_t all = planned == 0 ? kernel.descriptor.most_resident : planned;
-  if (leaves_room_ == 0 || all < 2) return planned;
+  if (leaves_room_ == 0 || all < 2 || leave_sms_of(kernel) != 0) return planned;
   const uint32_t fewer = all - std::min(leaves_room_, all / 2);
   if (planned == 0) return kernel.descriptor.best != 0 && kernel.descriptor.best <= fewer ? 0 : fewer;
+  return makes_way(kernel) ? fewer : planned;
+}
+
+// Of those that have a part in the plan the one with the most blocks; or the only one.
+bool CoPlanner::makes_way(const Kernel& kernel) const {
   const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
     return one.second.resident < other.second.resident;
   });
-  return &kernel == &most->second ? fewer : planned;
+  return &kernel == &most->second;
+}
+
+// Which ones its runner chooses, by what its blocks have done. Half of the GPU stays the kernel's.
+uint32_t CoPlanner::leave_sms_of(const Kernel& kernel) const {
+  if (leaves_sms_ == 0 || !kernel.is_persistent() || kernel.descriptor.leaves_sms == 0) return 0;
+  if (kernel.resident != 0 && !makes_way(kernel)) return 0;
+  return std::min(leaves_sms_, static_cast<uint32_t>(options_.gpu.sms) / 2);
 }
 
 }  // namespace bandsaw

@@ -27,6 +27,7 @@ struct ExpectedWork {
   sched::Time takes = 0;          // from its grant to its end; 0: not known
   sched::Time ask_room = kNever;  // so long after its grant others are to make room for it
   int make_way = 1;               // persistent blocks on each SM that are to make way then
+  int sms = 0;                    // or so many SMs that would hold it
 };
 
 // An ask, and later the time slice that was granted for it.

@@ -12,6 +12,7 @@ PlanOptions plan_options(const Config& config, const PhysicalDevice& device) {
   if (device.kind == "soft") options.gpu.sms = static_cast<int>(std::min(4 * threads, 132u));
   if (device.sms > 0) options.gpu.sms = static_cast<int>(device.sms);
   options.model.three_states = config.slices.three_states;
+  options.take_sms = config.slices.take_sms;
   options.planners = config.planners;
   return options;
 }

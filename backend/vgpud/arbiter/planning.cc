@@ -56,7 +56,7 @@ void Planning::post(VgpuState& vgpu) const {
   vgpu.grant_page->slicing_off = whole ? 1 : 0;
   vgpu.grant_page->planned = planner_ && vgpu.mps && vgpu.compute_gates != ComputeGates::kBypass ? 1 : 0;
   if (planner_) return;
-  for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
+  for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = gates[kCompute].leave_sms = 0;
 }
 
 bool Planning::admit(const sched::Request& request, sched::Time now) {
@@ -102,11 +102,12 @@ ExpectedWork Planning::foresee(const VgpuState& vgpu, const KernelDescriptor& de
   ExpectedWork expected{.shape = descriptor.shape, .known = true, .room = forecast.room, .takes = meets->takes};
   expected.slowdown = forecast.slowdown;
   expected.make_way = std::max(forecast.make_way, 1);
+  expected.sms = meets->sms;
   if (forecast.room) {
     expected.ask_room = std::max(kRoomWait, 2 * std::min(meets->takes, sched::kSecond));
   } else if (forecast.begins <= kRoomNotice) {
     expected.ask_room = forecast.begins + kRoomWait;
-  } else if (forecast.make_way > 0) {
+  } else if (forecast.make_way > 0 || meets->sms > 0) {
     expected.ask_room = 0;
   }
   return expected;
@@ -188,6 +189,7 @@ void Planning::take_answer(const CoPlanner::Grant& grant, sched::Time now) {
   const auto slot = static_cast<uint32_t>(grant.place);
   for (VgpuState& vgpu : table_->all()) {
     if (vgpu.id != grant.place >> 32 || !vgpu.grant_page || !vgpu.slots.contains(slot)) continue;
+    vgpu.grant_page->gates[slot][kCompute].leave_sms = grant.leave_sms;
     if (grant.number == 0) {
       vgpu.grant_page->gates[slot][kCompute].resident = grant.resident;
     } else if (vgpu.slots[slot][kCompute].admitted) {
@@ -235,7 +237,7 @@ sched::Time Planning::make_room(VgpuState& vgpu, GateState& state, sched::Time n
   if (state.room_asked_for != slice.id && now >= due) {
     state.room_asked_for = slice.id;
     vgpu.room_asked_at = now;
-    planner_->leave_room(expected.make_way, now);
+    planner_->leave_room(expected.make_way, expected.sms, now);
   }
   if (state.room_asked_for != slice.id) return due;
   state.waits_for_room = now < vgpu.room_asked_at + kRoomNotice;

@@ -238,8 +238,10 @@ TEST(Rewrites, CompileForEverySample) {
           EXPECT_TRUE(ptxas_takes(made->text, target)) << name << " " << kernel << "\n" << made->text;
         }
       }
-      for (const Flush flush : {Flush::kNo, Flush::kAlways, Flush::kUntilIrreversible}) {
-        const PersistentResult result = persistent(program, kernel, {.flush = flush});
+      const Flush flushes[] = {Flush::kNo, Flush::kAlways, Flush::kUntilIrreversible, Flush::kNo, Flush::kAlways};
+      for (size_t i = 0; i < std::size(flushes); ++i) {
+        const Flush flush = flushes[i];
+        const PersistentResult result = persistent(program, kernel, {.flush = flush, .told_apart = i > 2});
         const auto* made = std::get_if<PersistentKernel>(&result);
         if (!made || (flush != Flush::kNo && made->polls == 0)) continue;
         EXPECT_TRUE(ptxas_takes(made->text, target)) << name << " " << kernel << "\n" << made->text;

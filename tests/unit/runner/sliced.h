@@ -77,7 +77,9 @@ class SlicedDevice final : public FakeDevice {
       uint64_t counter = 0;
       std::memcpy(&counter, parameters.data() + 16, sizeof counter);
       auto* const claimed = reinterpret_cast<uint32_t*>(counter);
-      const std::string at_most = limited ? fmt::format(" at most {}", limit()) : "";
+      const std::string at_most = limited      ? fmt::format(" at most {}", limit())
+                                  : told_apart ? stamp(launch.grid[0])
+                                               : "";
       note(fmt::format("{} persistent{} from {}", launch.grid[0], at_most, *claimed));
       launched_on = stream.get();
       *claimed += claims;
@@ -103,6 +105,7 @@ class SlicedDevice final : public FakeDevice {
       if (probes_pass && stream.get() != launched_on) {
         std::memcpy(reinterpret_cast<void*>(what.destination.address),
                     reinterpret_cast<const void*>(what.source.address), what.width_bytes);
+        if (what.source.host) note_stops(reinterpret_cast<const uint32_t*>(what.source.address));
         done(CUDA_SUCCESS);
         return CUDA_SUCCESS;
       }
@@ -170,9 +173,11 @@ class SlicedDevice final : public FakeDevice {
   int fail_at = -1, taken = 0;
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::vector<std::byte> parameters;
-  uint32_t claims = 5;   // blocks that a launch of persistent ones does before it stops
-  bool limited = false;  // they are limited on each SM
-  uint32_t drops = 0;    // of these, that the next launch drops
+  uint32_t claims = 5;                       // blocks that a launch of persistent ones does before it stops
+  bool limited = false;                      // they are limited on each SM
+  bool told_apart = false;                   // each has a place; two of them lie on an SM
+  std::vector<std::vector<uint32_t>> stops;  // of the first places, as they were written
+  uint32_t drops = 0;                        // of these, that the next launch drops
   std::atomic<int> told{0};
   bool has_sides = false;         // streams beside the program's
   std::atomic<bool> begun{true};  // what the program's stream was given before
@@ -186,6 +191,17 @@ class SlicedDevice final : public FakeDevice {
     std::memcpy(&at, parameters.data() + 56, sizeof at);
     return *reinterpret_cast<const uint32_t*>(at);
   }
+  // As blocks do when they claim. The even SMs' have just begun.
+  std::string stamp(uint32_t blocks) const {
+    uint64_t places = 0;
+    uint32_t first = 0;
+    std::memcpy(&places, parameters.data() + 48, sizeof places);
+    std::memcpy(&first, parameters.data() + 56, sizeof first);
+    auto* const stamps = reinterpret_cast<ptx::BlockStamp*>(places);
+    for (uint64_t i = first; i < first + blocks; ++i) stamps[i] = (i / 2) << 32 | (i / 2 % 2 == 0 ? 1000 : 900);
+    return fmt::format(" at {}", first);
+  }
+  void note_stops(const uint32_t* words) { stops.emplace_back(words, words + 8); }
   static int side_of(const StreamRef& stream) {
     const auto* side = dynamic_cast<const Side*>(stream.get());
     return side ? side->number : 0;

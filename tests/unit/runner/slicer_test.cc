@@ -425,7 +425,9 @@ TEST(SlicingSettings, AreReadWordByWord) {
   EXPECT_FALSE(settings.resize);
   ASSERT_TRUE(read_slicing_settings("resize=1", &settings).ok());
   EXPECT_TRUE(settings.resize);
-  EXPECT_FALSE(settings.await_copies);
+  EXPECT_FALSE(settings.await_copies || settings.take_ns);
+  ASSERT_TRUE(read_slicing_settings("take_us=15", &settings).ok());
+  EXPECT_EQ(settings.take_ns, 15'000u);
   ASSERT_TRUE(read_slicing_settings("await_copies=1", &settings).ok());
   EXPECT_TRUE(settings.await_copies);
   ASSERT_TRUE(read_slicing_settings("drop_us=70", &settings).ok());

@@ -73,11 +73,50 @@ TEST(CoPlanner, HalfOfTheBlocksStay) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   ASSERT_TRUE(planner->ask(1, 10, persistent_kernel(1, 77), kMs));
   ASSERT_EQ(planner->run(kMs).size(), 1u);
-  planner->leave_room(1'000'000, 2 * kMs);
+  planner->leave_room(1'000'000, 3, 2 * kMs);
   const auto grants = planner->run(2 * kMs);
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].resident, 4u);
   EXPECT_EQ(grants[0].number, 0u);
+}
+
+// Of a kernel whose runner can free single SMs, as many are asked for as the short work needs, and half stay; then all
+// of them are its again.
+TEST(CoPlanner, ShortWorkGetsSmsOfItsOwnFromAKernelThatCanLeaveThem) {
+  PlanOptions options;
+  options.take_sms = true;
+  for (const bool can : {true, false}) {
+    const auto planner = CoPlanner::make(PlanningMode::kKernelet, options);
+    KernelDescriptor kernel = persistent_kernel(1, 77);
+    kernel.leaves_sms = can ? 1 : 0;
+    ASSERT_TRUE(planner->ask(1, 10, kernel, kMs));
+    const auto begun = planner->run(kMs);
+    ASSERT_EQ(begun.size(), 1u);
+    EXPECT_EQ(begun[0].leave_sms, 0u);
+    KernelDescriptor brief = plain_descriptor(0, 5);
+    brief.brief = 1;
+    brief.blocks = 20;  // of which eight fit on an SM
+    const auto meets = planner->foresee(30, brief);
+    ASSERT_TRUE(meets);
+    EXPECT_EQ(meets->sms, can ? 3 : 0);
+    planner->leave_room(1, meets->sms, 2 * kMs);
+    const auto grants = planner->run(2 * kMs);
+    ASSERT_EQ(grants.size(), 1u);
+    EXPECT_EQ(grants[0].number, 0u);
+    EXPECT_EQ(grants[0].leave_sms, can ? 3u : 0u);
+    EXPECT_EQ(grants[0].resident, can ? begun[0].resident : 7u);
+    EXPECT_EQ(planner->state().sm_requests, can ? 1u : 0u);
+    planner->leave_room(1, 1000, 3 * kMs);
+    const auto more = planner->run(3 * kMs);
+    if (can) {
+      ASSERT_EQ(more.size(), 1u);
+      EXPECT_EQ(more[0].leave_sms, static_cast<uint32_t>(options.gpu.sms) / 2);
+    }
+    const auto over = planner->run(kMs * 1000);
+    ASSERT_EQ(over.size(), 1u);
+    EXPECT_EQ(over[0].leave_sms, 0u);
+    EXPECT_EQ(over[0].resident, begun[0].resident);
+  }
 }
 
 // Two that gain by each other, as one waits and one computes.

@@ -274,7 +274,11 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   gpu.kind = "cuda";
   EXPECT_TRUE(slices_text(plain, {}).starts_with("enabled=0 "));
   EXPECT_TRUE(slices_text(plain, gpu).starts_with("enabled=1 "));
-  EXPECT_FALSE(plain.three_states);
+  EXPECT_FALSE(plain.three_states || plain.take_sms);
+  const auto taking = parse_config("[slices]\ntake_us = 15", "x");
+  ASSERT_TRUE(taking.ok());
+  EXPECT_TRUE(taking.value().slices.take_sms);
+  EXPECT_TRUE(taking.value().slices.rest.ends_with(" take_us=15"));
   EXPECT_TRUE(parse_config("[slices]\nthree_states = true", "x").value().slices.three_states);
   EXPECT_FALSE(parse_config("[slices]\nvariant = \"whole\"", "x").ok());
   EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());
