@@ -1,6 +1,8 @@
 // Where lanes of a warp go, and what they do when they get there.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <functional>
 #include <string>
 
 #include "tests/unit/soft/codegen_harness.h"
@@ -54,6 +56,69 @@ ALL:
                                        &outcome, GetParam());
   ASSERT_EQ(outcome.fault, 0u);
   for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], ~(1u << 20) + (lane < 12 ? 100 : 0)) << lane;
+}
+
+// Lanes that run an instruction together, each naming those with its own rest by 3.
+constexpr const char* kGroups = R"(
+  rem.u32 %r2, %r0, 3; match.any.sync.b32 %r3, %r2, -1;
+)";
+uint32_t group_of(uint32_t lane) {
+  uint32_t group = 0;
+  for (uint32_t other = 0; other < 32; ++other) group |= uint32_t{other % 3 == lane % 3} << other;
+  return group;
+}
+
+TEST_P(Flow, LanesNameTheirOwnGroup) {
+  const struct {
+    const char* code;
+    std::function<uint32_t(uint32_t lane, uint32_t group)> want;
+  } cases[] = {
+      {"redux.sync.add.u32 %r1, %r0, %r3;",
+       [](uint32_t, uint32_t group) {
+         uint32_t sum = 0;
+         for (uint32_t l = 0; l < 32; ++l) sum += group >> l & 1 ? l : 0;
+         return sum;
+       }},
+      {"redux.sync.max.s32 %r1, %r0, %r3;", [](uint32_t, uint32_t group) { return 31u - std::countl_zero(group); }},
+      {"redux.sync.min.u32 %r1, %r0, %r3;", [](uint32_t lane, uint32_t) { return lane % 3; }},
+      {"setp.gt.u32 %p0, %r0, 9; vote.sync.ballot.b32 %r1, %p0, %r3;",
+       [](uint32_t, uint32_t group) { return group & ~0x3ffu; }},
+      {"setp.ne.u32 %p0, %r0, 7; vote.sync.all.pred %p1, %p0, %r3; selp.u32 %r1, 1, 0, %p1;",
+       [](uint32_t lane, uint32_t) { return uint32_t{lane % 3 != 1}; }},
+      {"setp.eq.u32 %p0, %r0, 8; vote.sync.any.pred %p1, %p0, %r3; selp.u32 %r1, 1, 0, %p1;",
+       [](uint32_t lane, uint32_t) { return uint32_t{lane % 3 == 2}; }},
+      {"setp.eq.u32 %p0, %r2, 1; vote.sync.uni.pred %p1, %p0, %r3; selp.u32 %r1, 1, 0, %p1;",
+       [](uint32_t, uint32_t) { return 1u; }},
+      {"match.all.sync.b32 %r1|%p0, %r2, %r3;", [](uint32_t, uint32_t group) { return group; }},
+      {"and.b32 %r4, %r0, 1; match.any.sync.b32 %r1, %r4, %r3;",
+       [](uint32_t lane, uint32_t group) { return group & (lane & 1 ? 0xaaaaaaaau : 0x55555555u); }},
+      {"elect.sync %r1|%p0, %r3;", [](uint32_t lane, uint32_t) { return lane % 3; }},
+      {"mov.u32 %r1, 0; setp.lt.u32 %p0, %r0, 16; @%p0 redux.sync.max.u32 %r1, %r0, %r3;",
+       [](uint32_t lane, uint32_t group) { return lane < 16 ? 31u - std::countl_zero(group & 0xffffu) : 0; }},
+  };
+  for (const auto& c : cases) {
+    Outcome outcome;
+    const uint32_t* const out = run_flow(std::string(kGroups) + c.code, &outcome, GetParam());
+    ASSERT_EQ(outcome.fault, 0u) << c.code;
+    for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], c.want(lane, group_of(lane))) << c.code << lane;
+  }
+}
+
+// Lanes of two groups come first, and each waits for those of its own that are still elsewhere.
+TEST_P(Flow, LanesOfSeveralGroupsWaitForTheirOwn) {
+  Outcome outcome;
+  const uint32_t* const out = run_flow(std::string(kGroups) + R"(
+  mov.u32 %r4, %r0; setp.lt.u32 %p0, %r0, 12;
+  @%p0 bra GATHER;
+  add.u32 %r4, %r4, 100; setp.lt.u32 %p1, %r0, 20;
+  @%p1 bra GATHER;
+  add.u32 %r4, %r4, 100;
+GATHER:
+  redux.sync.max.u32 %r1, %r4, %r3;
+)",
+                                       &outcome, GetParam());
+  ASSERT_EQ(outcome.fault, 0u);
+  for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], 231u - std::countl_zero(group_of(lane))) << lane;
 }
 
 // More than the stack has room for, and too many for all of LLVM's passes.

@@ -106,6 +106,8 @@ class Analyser {
   bool op_varies(const Op& op, int block) {
     OpInfo info = op_info(op, entry_);
     if (info.result == Result::kVarying) return true;
+    if (info.result == Result::kWarp && names_lanes(op) && op.args.back().reg >= 0 && a_.varying[op.args.back().reg])
+      return true;  // lanes of different groups
     if (info.result == Result::kLoad && !entry_ && op.in->space() == ptx::Space::kParam) return true;
     if (info.result == Result::kLoad && op.in->space() == ptx::Space::kParam && op.args.size() > 1 && op.args[1].var &&
         std::find(f_.parameters.begin(), f_.parameters.end(), op.args[1].var) == f_.parameters.end())

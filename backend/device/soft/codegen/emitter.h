@@ -108,6 +108,7 @@ class Emitter {
   void emit_blocks();
   void emit_terminator(int block, const Op* op);
   void emit_sync_head(int block);
+  V named_lanes(const Arg& members);
   void go(int from, int to, V mask);
   void leave(int from, V mask);  // lanes arrived at their region's stop or end
   void enter_region_or_go(int from, int to);
@@ -278,6 +279,9 @@ class Emitter {
   V join_barriers(const Op& op, V mask);
   void op_bar(const Op& op);
   void op_shfl(const Op& op);
+  std::vector<V> for_groups(const Op& op, const std::vector<llvm::Type*>& types,
+                            const std::function<std::vector<V>(V lanes)>& make);
+  V reduced(const Op& op, V a, V lanes);
   void op_vote(const Op& op);
   void op_match(const Op& op);
   void op_redux(const Op& op);

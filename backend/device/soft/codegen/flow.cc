@@ -369,27 +369,22 @@ void Emitter::emit_dispatchers() {
   }
 }
 
+// All that the active lanes name.
+V Emitter::named_lanes(const Arg& members) {
+  vec_ = members.kind == ArgKind::kReg && a_.varying[members.reg];
+  V named = read(members, 32);
+  if (vec_) named = b_.CreateOrReduce(b_.CreateSelect(lanes_of(mask_), named, konst(0, 32)));
+  vec_ = false;
+  return named;
+}
+
 // Before a *.sync instruction: lanes that it names but that are elsewhere get a chance to come.
 void Emitter::emit_sync_head(int block) {
   const Op& op = f_.blocks[block].ops.front();
   op_ = &op;
   RegionState& r = regions_[a_.region_of[block]];
   V active = b_.CreateLoad(b_.getInt32Ty(), active_slot_);
-  V member = active;
-  const std::string& code = op.in->opcode;
-  if (code != "bar" && code != "barrier" && code != "call" && code != "mma" && code != "ldmatrix" &&
-      code != "stmatrix" && code != "wmma" && code != "movmatrix") {
-    vec_ = false;
-    const Arg& a = op.args.back();
-    if (a.kind == ArgKind::kReg)
-      member = scalar_of(read_reg(a.reg));
-    else
-      member = read(a, 32);
-  } else if (op.in->has("warp")) {
-    vec_ = false;
-    const Arg& a = op.args.back();
-    member = a.kind == ArgKind::kReg ? scalar_of(read_reg(a.reg)) : read(a, 32);
-  }
+  V member = names_lanes(op) ? named_lanes(op.args.back()) : active;
   V missing = b_.CreateAnd(b_.CreateAnd(member, active), b_.CreateNot(mask_));
   V bits = b_.CreateLoad(r.bits_type, r.bits);
   V parked = b_.CreateLoad(r.bits_type, r.parked);

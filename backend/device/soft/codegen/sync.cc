@@ -166,66 +166,102 @@ void Emitter::op_shfl(const Op& op) {
   if (op.pair) write(op, op.args[1], valid);
 }
 
+// Lanes that run a *.sync instruction together may name different lanes, each those of its own group: `make` gets the
+// active ones of a group and gives its results, of the element types `types`; the lanes of the group get these.
+std::vector<V> Emitter::for_groups(const Op& op, const std::vector<llvm::Type*>& types,
+                                   const std::function<std::vector<V>(V)>& make) {
+  const Arg& members = op.args.back();
+  V active = op_mask(op);
+  if (members.kind != ArgKind::kReg || !a_.varying[members.reg])
+    return make(b_.CreateAnd(active, uniform_operand(members, 32)));
+  V named = b_.CreateZExtOrTrunc(read_reg(members.reg), ity(32));
+  auto* before = b_.GetInsertBlock();
+  auto* head = llvm::BasicBlock::Create(c_, "groups", fn_);
+  auto* body = llvm::BasicBlock::Create(c_, "group", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "grouped", fn_);
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  auto* left = b_.CreatePHI(b_.getInt32Ty(), 2);
+  left->addIncoming(active, before);
+  std::vector<V> results;
+  for (llvm::Type* type : types) {
+    auto* all = llvm::FixedVectorType::get(type, kLanes);
+    auto* phi = b_.CreatePHI(all, 2);
+    phi->addIncoming(llvm::Constant::getNullValue(all), before);
+    results.push_back(phi);
+  }
+  b_.CreateCondBr(b_.CreateICmpNE(left, i32(0)), body, done);
+  b_.SetInsertPoint(body);
+  V first = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {b_.getInt32Ty()}, {left, b_.getTrue()});
+  V those = b_.CreateExtractElement(named, first);
+  V group = b_.CreateAnd(left, bits_of_vector(b_.CreateICmpEQ(named, splat(those))));
+  const std::vector<V> made = make(b_.CreateAnd(group, those));
+  auto* end = b_.GetInsertBlock();
+  for (size_t i = 0; i < types.size(); ++i) {
+    V merged = b_.CreateSelect(lanes_of(group), splat(made[i]), results[i]);
+    llvm::cast<llvm::PHINode>(results[i])->addIncoming(merged, end);
+  }
+  left->addIncoming(b_.CreateAnd(left, b_.CreateNot(group)), end);
+  b_.CreateBr(head);
+  b_.SetInsertPoint(done);
+  return results;
+}
+
 void Emitter::op_vote(const Op& op) {
-  bool sync = op.in->has("sync");
-  V mask = op_mask(op);
-  V lanes = sync ? b_.CreateAnd(mask, uniform_operand(op.args.back(), 32)) : mask;
+  const auto& in = *op.in;
   vec_ = true;
-  V bits = b_.CreateAnd(bits_of_vector(splat(read_pred(op.args.at(1)))), lanes);
-  vec_ = false;
-  if (op.in->has("ballot")) return write(op, op.args[0], bits);
-  V all = b_.CreateICmpEQ(bits, lanes), any = b_.CreateICmpNE(bits, i32(0));
-  V r = op.in->has("all") ? all : op.in->has("any") ? any : b_.CreateOr(all, b_.CreateNot(any));
-  write(op, op.args[0], r);
+  V predicate = bits_of_vector(splat(read_pred(op.args.at(1))));
+  const bool ballot = in.has("ballot");
+  const auto make = [&](V lanes) -> std::vector<V> {
+    V bits = b_.CreateAnd(predicate, lanes);
+    if (ballot) return {bits};
+    V all = b_.CreateICmpEQ(bits, lanes), any = b_.CreateICmpNE(bits, i32(0));
+    return {in.has("all") ? all : in.has("any") ? any : b_.CreateOr(all, b_.CreateNot(any))};
+  };
+  llvm::Type* type = ballot ? b_.getInt32Ty() : b_.getInt1Ty();
+  write(op, op.args[0], (in.has("sync") ? for_groups(op, {type}, make) : make(op_mask(op)))[0]);
 }
 
 void Emitter::op_match(const Op& op) {
   vec_ = true;
-  size_t first = op.pair ? 2 : 1;
-  unsigned bits = ptx::bits_of(op.in->type());
+  const size_t first = op.pair ? 2 : 1;
+  const unsigned bits = ptx::bits_of(op.in->type());
   V a = b_.CreateZExt(read(op.args.at(first), bits), ity(64));
-  V lanes = b_.CreateAnd(op_mask(op), uniform_operand(op.args.back(), 32));
-  vec_ = true;
-  V r = lane_helper(op.in->has("all") ? "bsw_match_all" : "bsw_match_any", {a}, b_.getInt32Ty(), {lanes});
+  const char* helper = op.in->has("all") ? "bsw_match_all" : "bsw_match_any";
+  V r = for_groups(op, {b_.getInt32Ty()},
+                   [&](V lanes) -> std::vector<V> { return {lane_helper(helper, {a}, b_.getInt32Ty(), {lanes})}; })[0];
   write(op, op.args[0], r);
   if (op.pair) write(op, op.args[1], b_.CreateICmpNE(r, konst(0, 32)));
 }
 
 void Emitter::op_redux(const Op& op) {
-  const auto& in = *op.in;
-  ptx::Type type = in.type();
-  V lanes = b_.CreateAnd(op_mask(op), uniform_operand(op.args.back(), 32));
   vec_ = true;
   V a = splat(read(op.args.at(1), 32));
-  if (type == ptx::Type::kF32) {
-    uint32_t mode = (in.has("max") ? 1 : 0) | (in.has("abs") ? 2 : 0) | (in.has("NaN") ? 4 : 0);
+  write(op, op.args[0],
+        for_groups(op, {b_.getInt32Ty()}, [&](V lanes) -> std::vector<V> { return {reduced(op, a, lanes)}; })[0]);
+}
+
+// One number of the values of these lanes.
+V Emitter::reduced(const Op& op, V a, V lanes) {
+  const auto& in = *op.in;
+  if (in.type() == ptx::Type::kF32) {
+    const uint32_t mode = (in.has("max") ? 1 : 0) | (in.has("abs") ? 2 : 0) | (in.has("NaN") ? 4 : 0);
     V r = lane_helper("bsw_redux_f32", {a}, b_.getInt32Ty(), {lanes, i32(mode)});
-    vec_ = false;
-    return write(op, op.args[0], b_.CreateExtractElement(r, uint64_t{0}));
+    return b_.CreateExtractElement(r, uint64_t{0});
   }
-  bool sign = ptx::is_signed(type);
-  uint64_t identity = in.has("and")   ? ~0u
-                      : in.has("min") ? (sign ? 0x7fffffffu : ~0u)
-                      : in.has("max") ? (sign ? 0x80000000u : 0u)
-                                      : 0u;
+  const bool sign = ptx::is_signed(in.type());
+  const uint64_t identity = in.has("and")   ? ~0u
+                            : in.has("min") ? (sign ? 0x7fffffffu : ~0u)
+                            : in.has("max") ? (sign ? 0x80000000u : 0u)
+                                            : 0u;
   V v = b_.CreateSelect(lanes_of(lanes), a, konst(identity, 32));
-  vec_ = false;
-  V r;
-  if (in.has("add"))
-    r = b_.CreateAddReduce(v);
-  else if (in.has("and"))
-    r = b_.CreateAndReduce(v);
-  else if (in.has("or"))
-    r = b_.CreateOrReduce(v);
-  else if (in.has("xor"))
-    r = b_.CreateXorReduce(v);
-  else if (in.has("min"))
-    r = b_.CreateIntMinReduce(v, sign);
-  else if (in.has("max"))
-    r = b_.CreateIntMaxReduce(v, sign);
-  else
-    unsupported(op);
-  write(op, op.args[0], r);
+  if (in.has("add")) return b_.CreateAddReduce(v);
+  if (in.has("and")) return b_.CreateAndReduce(v);
+  if (in.has("or")) return b_.CreateOrReduce(v);
+  if (in.has("xor")) return b_.CreateXorReduce(v);
+  if (in.has("min")) return b_.CreateIntMinReduce(v, sign);
+  if (in.has("max")) return b_.CreateIntMaxReduce(v, sign);
+  unsupported(op);
 }
 
 void Emitter::op_activemask(const Op& op) {
@@ -234,9 +270,10 @@ void Emitter::op_activemask(const Op& op) {
 }
 
 void Emitter::op_elect(const Op& op) {
-  V lanes = b_.CreateAnd(op_mask(op), uniform_operand(op.args.back(), 32));
-  V leader = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {b_.getInt32Ty()}, {lanes, b_.getFalse()});
   vec_ = true;
+  V leader = for_groups(op, {b_.getInt32Ty()}, [&](V lanes) -> std::vector<V> {
+    return {b_.CreateIntrinsic(llvm::Intrinsic::cttz, {b_.getInt32Ty()}, {lanes, b_.getFalse()})};
+  })[0];
   write(op, op.args[0], splat(leader));
   if (op.pair) write(op, op.args[1], b_.CreateICmpEQ(iota(32), splat(leader)));
 }
