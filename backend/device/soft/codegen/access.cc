@@ -35,11 +35,20 @@ bool strong(const Op& op) {
   return false;
 }
 
+// Nobody may see half of its 16 bytes, or it has an effect of its own: a helper makes each access by itself.
+bool indivisible(const Op& op) { return strong(op) && (op.in->has("mmio") || ptx::bits_of(op.in->type()) > 64); }
+
 }  // namespace
 
 V Emitter::in_window(V address, uint64_t bytes) {
   V distance = b_.CreateSub(address, i64(m_->window_base));
   return b_.CreateICmpULE(distance, i64(VGPU_WINDOW_BYTES - bytes));
+}
+
+// Before and after an access that others may look for: LLVM moves no other one over it, and the processor keeps loads
+// and stores in order anyway. Elements of a vector are as whole as accesses of their own.
+void Emitter::keep_order(const Op& op) {
+  if (strong(op)) b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent, llvm::SyncScope::SingleThread);
 }
 
 V Emitter::address_of(const Location& l) { return l.offset ? add_offset(l, l.address) : l.address; }
@@ -236,7 +245,8 @@ V Emitter::load_halves(const Location& l, V mask, unsigned bytes, llvm::BasicBlo
 
 std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned bytes, unsigned count) {
   V mask = op_mask(op);
-  if (strong(op) || bytes * count > 16) return load_slow(op, l, bytes, count, mask);
+  if (indivisible(op) || bytes * count > 16) return load_slow(op, l, bytes, count, mask);
+  keep_order(op);
   auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
   auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
@@ -304,6 +314,7 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
     phi->addIncoming(careful[i], slow_end);
     result.push_back(phi);
   }
+  keep_order(op);
   return result;
 }
 
@@ -352,11 +363,13 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   V mask = op_mask(op);
   unsigned count = values.size();
   uint64_t total = uint64_t{bytes} * count;
-  if (total > 16) return store_slow(op, l, bytes, values, mask);
+  const bool lanes = l.address->getType()->isVectorTy();
+  if (total > 16 || (lanes && indivisible(op))) return store_slow(op, l, bytes, values, mask);
+  if (lanes) keep_order(op);
   auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
   auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
-  if (!l.address->getType()->isVectorTy()) {
+  if (!lanes) {
     V address = address_of(l);
     V ok = b_.CreateAnd(range_ok(l, address, total), b_.CreateICmpEQ(b_.CreateAnd(address, i64(total - 1)), i64(0)));
     if (op.guard >= 0) ok = b_.CreateAnd(ok, b_.CreateICmpNE(mask, i32(0)));
@@ -369,11 +382,6 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
       b_.CreateAlignedStore(v, b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, uint64_t{i} * bytes), llvm::Align(bytes),
                             strong(op));
     }
-  } else if (strong(op)) {
-    fast->eraseFromParent();
-    slow->eraseFromParent();
-    done->eraseFromParent();
-    return store_slow(op, l, bytes, values, mask);
   } else {
     V starts[2];
     V ok = consecutive(l, mask, total, starts);
@@ -384,10 +392,10 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
     for (int h = 0; h < 2; ++h) {
       V p = direct_pointer(l, starts[h]);
       if (count == 1) {
-        V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
-                                   llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
+        V active = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
+                                    llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
         b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes),
-                             lanes);
+                             active);
         continue;
       }
       std::vector<V> parts;  // interleave: element i of lane x goes to x * count + i
@@ -408,7 +416,7 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   }
   b_.CreateBr(done);
   b_.SetInsertPoint(slow);
-  if (l.address->getType()->isVectorTy() && can_scatter(bytes, count)) {
+  if (lanes && can_scatter(bytes, count)) {
     auto* scatter = llvm::BasicBlock::Create(c_, "scatter", fn_);
     auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
     likely(all_direct(l, mask, bytes), scatter, helper);
@@ -420,6 +428,7 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   store_slow(op, l, bytes, values, mask);
   b_.CreateBr(done);
   b_.SetInsertPoint(done);
+  if (lanes) keep_order(op);
 }
 
 // Local memory: words of the 32 lanes lie side by side, so one offset for all lanes is one vector access.

@@ -141,6 +141,7 @@ class Emitter {
   V consecutive_index(const Location& l, V mask, uint64_t step, V starts[2]);
   Location locate(const Op& op, const Arg& arg, ptx::Space space);
   V address_of(const Location& l);
+  void keep_order(const Op& op);
   V add_offset(const Location& l, V address);  // generic address, offset included
   std::vector<V> load(const Op& op, const Location& l, unsigned bytes, unsigned count, bool vector_result);
   void store(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values);

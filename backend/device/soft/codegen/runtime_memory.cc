@@ -1,18 +1,110 @@
 #include <cstring>
 
+#include "backend/device/soft/codegen/lanes.h"
 #include "backend/device/soft/codegen/runtime.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
 namespace bandsaw::soft {
 namespace {
 
+// What a lane accesses at once: an element, or a vector of them.
+template <class T, uint32_t kCount>
+struct Whole;
 template <class T>
-void load_plain(uint32_t mask, const uint64_t* addresses, T* out) {
-  for_lanes(mask, [&](uint32_t l) { out[l] = *reinterpret_cast<const volatile T*>(addresses[l]); });
+struct Whole<T, 1> {
+  using Type = T;
+};
+template <>
+struct Whole<uint16_t, 2> {
+  using Type = uint16_t __attribute__((vector_size(4)));
+};
+template <>
+struct Whole<uint16_t, 4> {
+  using Type = uint16_t __attribute__((vector_size(8)));
+};
+template <>
+struct Whole<uint32_t, 2> {
+  using Type = uint32_t __attribute__((vector_size(8)));
+};
+template <>
+struct Whole<uint32_t, 4> {
+  using Type = uint32_t __attribute__((vector_size(16)));
+};
+template <>
+struct Whole<uint64_t, 2> {
+  using Type = uint64_t __attribute__((vector_size(16)));
+};
+using Four = Whole<uint32_t, 4>::Type;
+
+// All lanes' four words as four arrays.
+void load_fours(const uint64_t* pointers, uint32_t* out) {
+  for (int l = 0; l < kWarpLanes; l += 4) {
+    const auto lane = [&](int i) { return *reinterpret_cast<const volatile Four*>(pointers[l + i]); };
+    const Four a = lane(0), b = lane(1), c = lane(2), d = lane(3);
+    const Four ab = __builtin_shuffle(a, b, Four{0, 4, 1, 5}), cd = __builtin_shuffle(c, d, Four{0, 4, 1, 5});
+    const Four ab2 = __builtin_shuffle(a, b, Four{2, 6, 3, 7}), cd2 = __builtin_shuffle(c, d, Four{2, 6, 3, 7});
+    const Four turned[] = {__builtin_shuffle(ab, cd, Four{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Four{2, 3, 6, 7}),
+                           __builtin_shuffle(ab2, cd2, Four{0, 1, 4, 5}),
+                           __builtin_shuffle(ab2, cd2, Four{2, 3, 6, 7})};
+    for (int i = 0; i < 4; ++i) std::memcpy(out + i * kWarpLanes + l, &turned[i], sizeof(Four));
+  }
 }
-template <class T>
-void store_plain(uint32_t mask, const uint64_t* addresses, const T* in) {
-  for_lanes(mask, [&](uint32_t l) { *reinterpret_cast<volatile T*>(addresses[l]) = in[l]; });
+
+template <class T, uint32_t kCount>
+void load_plain(uint32_t mask, const uint64_t* pointers, T* out) {
+  if constexpr (sizeof(T) == 4 && kCount == 4) {
+    if (mask == ~0u) return load_fours(pointers, out);
+  }
+  using Type = typename Whole<T, kCount>::Type;
+  for_lanes(mask, [&](uint32_t l) {
+    const Type whole = *reinterpret_cast<const volatile Type*>(pointers[l]);
+    if constexpr (kCount == 1) {
+      out[l] = whole;
+    } else {
+      for (uint32_t i = 0; i < kCount; ++i) out[i * kWarpLanes + l] = whole[i];
+    }
+  });
+}
+
+template <class T, uint32_t kCount>
+void store_plain(uint32_t mask, const uint64_t* pointers, const T* in) {
+  using Type = typename Whole<T, kCount>::Type;
+  for_lanes(mask, [&](uint32_t l) {
+    Type whole{};
+    if constexpr (kCount == 1) {
+      whole = in[l];
+    } else {
+      for (uint32_t i = 0; i < kCount; ++i) whole[i] = in[i * kWarpLanes + l];
+    }
+    *reinterpret_cast<volatile Type*>(pointers[l]) = whole;
+  });
+}
+
+// f.template operator()<element, count>(); false: not for this form.
+template <class F>
+bool with_form(uint32_t bytes, uint32_t count, F&& f) {
+  switch (bytes * 16 + count) {
+    case 0x11:
+      return f.template operator()<uint8_t, 1>(), true;
+    case 0x21:
+      return f.template operator()<uint16_t, 1>(), true;
+    case 0x22:
+      return f.template operator()<uint16_t, 2>(), true;
+    case 0x24:
+      return f.template operator()<uint16_t, 4>(), true;
+    case 0x41:
+      return f.template operator()<uint32_t, 1>(), true;
+    case 0x42:
+      return f.template operator()<uint32_t, 2>(), true;
+    case 0x44:
+      return f.template operator()<uint32_t, 4>(), true;
+    case 0x81:
+      return f.template operator()<uint64_t, 1>(), true;
+    case 0x82:
+      return f.template operator()<uint64_t, 2>(), true;
+    default:
+      return false;
+  }
 }
 
 // Turns the addresses into pointers if all are in one plain space and aligned; false: go lane by lane.
@@ -26,13 +118,18 @@ bool plain_pointers(const WarpState* warp, uint32_t mask, const uint64_t* addres
     add = reinterpret_cast<uint64_t>(warp->shared);
   }
   if (size < total) return false;
-  uint64_t bad = 0;
-  for (int l = 0; l < kWarpLanes; ++l) {
-    uint64_t wrong = (addresses[l] - base > size - total) | ((addresses[l] & (total - 1)) != 0);
-    bad |= wrong & (mask >> l);
-    pointers[l] = addresses[l] + add;
-  }
-  return !(bad & 1);
+  return !any_lane_outside(addresses, mask, base, size - total, total - 1, add, pointers);
+}
+
+void copy_plain(uint32_t mask, const uint64_t* to, const uint64_t* from, uint32_t bytes) {
+  const auto copy = [&]<class Type>(Type) {
+    for_lanes(mask, [&](uint32_t l) {
+      *reinterpret_cast<volatile Type*>(to[l]) = *reinterpret_cast<const volatile Type*>(from[l]);
+    });
+  };
+  if (bytes == 4) return copy(uint32_t{});
+  if (bytes == 8) return copy(uint64_t{});
+  copy(Four{});
 }
 
 }  // namespace
@@ -72,18 +169,10 @@ static void bsw_load(WarpState* warp, uint32_t mask, const uint64_t* addresses, 
                      uint32_t count, uint32_t space) {
   uint32_t total = bytes * count;
   alignas(64) uint64_t pointers[kWarpLanes];
-  if (count == 1 && plain_pointers(warp, mask, addresses, pointers, total, space)) {
-    switch (bytes) {
-      case 1:
-        return load_plain(mask, pointers, reinterpret_cast<uint8_t*>(out));
-      case 2:
-        return load_plain(mask, pointers, reinterpret_cast<uint16_t*>(out));
-      case 4:
-        return load_plain(mask, pointers, reinterpret_cast<uint32_t*>(out));
-      default:
-        return load_plain(mask, pointers, reinterpret_cast<uint64_t*>(out));
-    }
-  }
+  const auto load = [&]<class T, uint32_t kCount>() {
+    load_plain<T, kCount>(mask, pointers, reinterpret_cast<T*>(out));
+  };
+  if (plain_pointers(warp, mask, addresses, pointers, total, space) && with_form(bytes, count, load)) return;
   for_lanes(mask, [&](uint32_t l) {
     std::byte data[64];
     read_bytes(warp, l, addresses[l], data, total, AccessSpace(space));
@@ -95,18 +184,10 @@ static void bsw_store(WarpState* warp, uint32_t mask, const uint64_t* addresses,
                       uint32_t count, uint32_t space) {
   uint32_t total = bytes * count;
   alignas(64) uint64_t pointers[kWarpLanes];
-  if (count == 1 && plain_pointers(warp, mask, addresses, pointers, total, space)) {
-    switch (bytes) {
-      case 1:
-        return store_plain(mask, pointers, reinterpret_cast<const uint8_t*>(in));
-      case 2:
-        return store_plain(mask, pointers, reinterpret_cast<const uint16_t*>(in));
-      case 4:
-        return store_plain(mask, pointers, reinterpret_cast<const uint32_t*>(in));
-      default:
-        return store_plain(mask, pointers, reinterpret_cast<const uint64_t*>(in));
-    }
-  }
+  const auto store = [&]<class T, uint32_t kCount>() {
+    store_plain<T, kCount>(mask, pointers, reinterpret_cast<const T*>(in));
+  };
+  if (plain_pointers(warp, mask, addresses, pointers, total, space) && with_form(bytes, count, store)) return;
   for_lanes(mask, [&](uint32_t l) {
     std::byte data[64];
     for (uint32_t i = 0; i < count; ++i) std::memcpy(data + i * bytes, in + (i * kWarpLanes + l) * bytes, bytes);
@@ -117,6 +198,11 @@ static void bsw_store(WarpState* warp, uint32_t mask, const uint64_t* addresses,
 // cp.async: copies source_bytes[l] bytes and fills up with zeros.
 static void bsw_copy_to_shared(WarpState* warp, uint32_t mask, const uint64_t* to, const uint64_t* from,
                                const uint32_t* source_bytes, uint32_t bytes) {
+  alignas(64) uint64_t sources[kWarpLanes], targets[kWarpLanes];
+  bool all = plain_pointers(warp, mask, from, sources, bytes, uint32_t(AccessSpace::kGlobal)) &&
+             plain_pointers(warp, mask, to, targets, bytes, uint32_t(AccessSpace::kShared));
+  for_lanes(mask, [&](uint32_t l) { all = all && source_bytes[l] >= bytes; });
+  if (all) return copy_plain(mask, targets, sources, bytes);
   for_lanes(mask, [&](uint32_t l) {
     std::byte data[16] = {};
     uint32_t n = source_bytes[l] < bytes ? source_bytes[l] : bytes;

@@ -1,0 +1,102 @@
+// Loads and stores whose lanes go different ways: vectors in any order, copies to shared memory, and accesses that
+// others look for (volatile and the like), which are not merged and not moved.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/unit/soft/codegen_harness.h"
+
+namespace bandsaw::soft::test {
+namespace {
+
+constexpr uint32_t kWords = 4 * 32;
+
+// Lane l has %a, 16 bytes of `in` that no neighbour's lie beside; %b, 16 bytes of `out`, and %s, of shared memory.
+const std::string kAccessHead = R"(.version 8.5
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out) {
+  .shared .align 16 .b8 rows[512];
+  .reg .b32 %r<10>; .reg .b64 %a, %b, %d<4>; .reg .b32 %s; .reg .b16 %h<5>; .reg .pred %p;
+  ld.param.u64 %a, [in]; ld.param.u64 %b, [out];
+  mov.u32 %r0, %laneid; mul.lo.u32 %r9, %r0, 5; and.b32 %r9, %r9, 31;
+  mad.wide.u32 %a, %r9, 16, %a; mad.wide.u32 %b, %r0, 16, %b;
+  mov.u32 %s, rows; mad.lo.u32 %s, %r9, 16, %s; setp.ne.u32 %p, %r0, 3;
+)";
+
+void check_copies(const std::string& code, uint32_t bytes, bool all) {
+  reset_memory();
+  Kernels kernels(kAccessHead + code + "  ret;\n}\n");
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  auto *in = array<uint8_t>(4 * kWords), *out = array<uint8_t>(4 * kWords);
+  for (uint32_t i = 0; i < 4 * kWords; ++i) in[i] = static_cast<uint8_t>(i * 7 + 1 + i / 256);
+  ASSERT_EQ(kernels.launch("k", {}, in, out).fault, 0u) << code;
+  for (uint32_t lane = 0; lane < 32; ++lane)
+    for (uint32_t i = 0; i < 16; ++i) {
+      const bool copied = i < bytes && (all || lane != 3);
+      ASSERT_EQ(out[lane * 16 + i], copied ? in[lane * 5 % 32 * 16 + i] : 0) << code << lane << " " << i;
+    }
+}
+
+TEST(CodegenAccess, VectorsInAnyOrder) {
+  const struct {
+    const char *type, *registers;
+    uint32_t bytes;
+  } forms[] = {{"u32", "%r1", 4},
+               {"v2.u16", "{%h1, %h2}", 4},
+               {"v2.u32", "{%r1, %r2}", 8},
+               {"v4.u16", "{%h1, %h2, %h3, %h4}", 8},
+               {"u64", "%d1", 8},
+               {"v2.u64", "{%d1, %d2}", 16},
+               {"v4.u32", "{%r1, %r2, %r3, %r4}", 16}};
+  for (const auto& f : forms)
+    for (const char* order : {"", ".volatile"})
+      for (const char* guard : {"", "@%p "}) {
+        const std::string g = guard, type = std::string(".") + f.type, o = order;
+        const std::string load = "ld" + o, store = "st" + o, registers = f.registers;
+        check_copies(g + load + ".global" + type + " " + registers + ", [%a];\n" + g + store + ".shared" + type +
+                         " [%s], " + registers + ";\n" + "bar.sync 0;\n" + g + load + ".shared" + type + " " +
+                         registers + ", [%s];\n" + g + store + ".global" + type + " [%b], " + registers + ";\n",
+                     f.bytes, g.empty());
+      }
+}
+
+TEST(CodegenAccess, CopiesToSharedMemory) {
+  for (const uint32_t bytes : {4, 8, 16})
+    for (const char* guard : {"", "@%p "}) {
+      const std::string g = guard, n = std::to_string(bytes), how = bytes == 16 ? "cg" : "ca";
+      const std::string type = bytes == 4 ? ".u32" : bytes == 8 ? ".v2.u32" : ".v4.u32";
+      const std::string registers = bytes == 4 ? "%r1" : bytes == 8 ? "{%r1, %r2}" : "{%r1, %r2, %r3, %r4}";
+      check_copies(g + "cp.async." + how + ".shared.global [%s], [%a], " + n + ";\ncp.async.wait_all;\n" + g +
+                       "ld.shared" + type + " " + registers + ", [%s];\n" + g + "st.global" + type + " [%b], " +
+                       registers + ";\n",
+                   bytes, g.empty());
+    }
+}
+
+TEST(CodegenAccess, FewerBytesThanAreCopied) {
+  check_copies(
+      "mov.u32 %r5, 6;\ncp.async.cg.shared.global [%s], [%a], 16, %r5;\ncp.async.wait_all;\n"
+      "ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%s];\nst.global.v4.u32 [%b], {%r1, %r2, %r3, %r4};\n",
+      6, true);
+}
+
+// Lanes hand numbers on through shared memory without a barrier, as code written for warps in step does.
+TEST(CodegenAccess, VolatileWordsAreNeitherKeptNorMoved) {
+  reset_memory();
+  std::string code =
+      "shl.b32 %r9, %r0, 2; mov.u32 %s, rows; add.u32 %s, %s, %r9;\n"
+      "st.volatile.shared.u32 [%s], 0; st.volatile.shared.u32 [%s+128], %r0;\n";
+  for (uint32_t step = 1; step < 32; step *= 2) {
+    code += "ld.volatile.shared.u32 %r1, [%s+128]; ld.volatile.shared.u32 %r2, [%s+" + std::to_string(128 - 4 * step) +
+            "]; add.u32 %r1, %r1, %r2; st.volatile.shared.u32 [%s+128], %r1;\n";
+  }
+  Kernels kernels(kAccessHead + code + "st.volatile.global.u32 [%b], %r1;\nret;\n}\n");
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  auto *in = array<uint32_t>(kWords), *out = array<uint32_t>(kWords);
+  ASSERT_EQ(kernels.launch("k", {}, in, out).fault, 0u);
+  for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane * 4], lane * (lane + 1) / 2) << lane;
+}
+
+}  // namespace
+}  // namespace bandsaw::soft::test
