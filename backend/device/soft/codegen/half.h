@@ -12,42 +12,28 @@ enum class Rounding { kNearest, kZero, kDown, kUp };
 // `f` to a format with `mantissa` explicit bits and exponents [min_exponent, max_exponent], IEEE layout with
 // infinities; NaN is 0x7fff for the 16-bit formats.
 inline uint16_t narrow(double f, int mantissa, int exponent_bits, Rounding mode) {
-  const int bias = (1 << (exponent_bits - 1)) - 1, min_exponent = 1 - bias;
-  uint64_t bits = std::bit_cast<uint64_t>(f);
-  uint16_t sign = static_cast<uint16_t>(bits >> 63 << (mantissa + exponent_bits));
+  constexpr int kMantissa = 52, kBias = 1023;
+  const int min_exponent = 2 - (1 << (exponent_bits - 1));
+  const uint64_t bits = std::bit_cast<uint64_t>(f), magnitude = bits & ~(uint64_t{1} << 63);
+  const bool negative = bits != magnitude;
+  const auto sign = static_cast<uint16_t>(negative << (mantissa + exponent_bits));
+  const auto infinity = static_cast<uint16_t>(((1u << exponent_bits) - 1) << mantissa);
   if (std::isnan(f)) return 0x7fff;
-  uint16_t infinity = static_cast<uint16_t>(((1u << exponent_bits) - 1) << mantissa);
   if (std::isinf(f)) return sign | infinity;
-  if (f == 0) return sign;
-  int exponent;
-  double magnitude = std::fabs(f);
-  std::frexp(magnitude, &exponent);
-  exponent -= 1;  // magnitude = 1.x * 2^exponent
-  int ulp = (exponent < min_exponent ? min_exponent : exponent) - mantissa;
-  double scaled = std::ldexp(magnitude, -ulp), whole = std::floor(scaled), rest = scaled - whole;
-  bool up = false;
-  switch (mode) {
-    case Rounding::kNearest:
-      up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) != 0);
-      break;
-    case Rounding::kZero:
-      break;
-    case Rounding::kDown:
-      up = sign && rest > 0;
-      break;
-    case Rounding::kUp:
-      up = !sign && rest > 0;
-      break;
-  }
-  uint64_t units = static_cast<uint64_t>(whole) + up;
-  uint64_t value;  // exponent field and mantissa grow into each other
-  if (exponent < min_exponent)
-    value = units;
-  else
-    value = (static_cast<uint64_t>(exponent - min_exponent) << mantissa) + units;
+  const int exponent = static_cast<int>(magnitude >> kMantissa) - kBias;  // magnitude = 1.x * 2^exponent
+  uint64_t significand = magnitude & ((uint64_t{1} << kMantissa) - 1);
+  if (exponent != -kBias) significand |= uint64_t{1} << kMantissa;
+  const int below = exponent < min_exponent ? min_exponent - exponent : 0;
+  const int dropped = below < 63 - kMantissa + mantissa ? kMantissa - mantissa + below : 63;
+  const uint64_t half = uint64_t{1} << (dropped - 1), rest = significand & (2 * half - 1);
+  uint64_t units = significand >> dropped;
+  if (mode == Rounding::kNearest) units += rest > half || (rest == half && units & 1);
+  if (mode == Rounding::kDown) units += negative && rest;
+  if (mode == Rounding::kUp) units += !negative && rest;
+  // Exponent field and mantissa grow into each other.
+  uint64_t value = below ? units : (static_cast<uint64_t>(exponent - min_exponent) << mantissa) + units;
   if (value >= infinity) {
-    bool to_infinity =
-        mode == Rounding::kNearest || (mode == Rounding::kUp && !sign) || (mode == Rounding::kDown && sign);
+    const bool to_infinity = mode == Rounding::kNearest || mode == (negative ? Rounding::kDown : Rounding::kUp);
     value = to_infinity ? infinity : infinity - 1;
   }
   return sign | static_cast<uint16_t>(value);

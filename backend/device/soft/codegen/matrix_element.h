@@ -46,4 +46,33 @@ inline float element(MatrixType t, uint32_t reg, int i) {
   }
 }
 
+// f.template operator()<type>() for a type whose elements are exact as floats: a loop over elements of one type.
+template <class F>
+inline void with_matrix_type(MatrixType type, F&& f) {
+  switch (type) {
+    case MatrixType::kF16:
+      return f.template operator()<MatrixType::kF16>();
+    case MatrixType::kBf16:
+      return f.template operator()<MatrixType::kBf16>();
+    case MatrixType::kTf32:
+      return f.template operator()<MatrixType::kTf32>();
+    case MatrixType::kU8:
+      return f.template operator()<MatrixType::kU8>();
+    case MatrixType::kS8:
+      return f.template operator()<MatrixType::kS8>();
+    case MatrixType::kE4m3:
+      return f.template operator()<MatrixType::kE4m3>();
+    case MatrixType::kE5m2:
+      return f.template operator()<MatrixType::kE5m2>();
+    case MatrixType::kU4:
+      return f.template operator()<MatrixType::kU4>();
+    case MatrixType::kS4:
+      return f.template operator()<MatrixType::kS4>();
+    case MatrixType::kB1:
+      return f.template operator()<MatrixType::kB1>();
+    default:
+      return;
+  }
+}
+
 }  // namespace bandsaw::soft

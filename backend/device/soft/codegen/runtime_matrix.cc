@@ -7,6 +7,7 @@
 #include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/matrix.h"
 #include "backend/device/soft/codegen/matrix_element.h"
+#include "backend/device/soft/codegen/product.h"
 #include "backend/device/soft/codegen/runtime.h"
 #include "backend/device/soft/codegen/sparse.h"
 
@@ -15,59 +16,84 @@ namespace {
 
 constexpr int kDeepest = 256;  // m16n8k256 of bits
 
-// Column c of the left matrix and row c of the right one lie next to each other.
+constexpr int kRight = 8;  // columns of the right matrix
+
 struct Factors {
-  float left[16][kDeepest], right[8][kDeepest];
+  float left[16][kDeepest];
+  alignas(64) float right[kDeepest][kRight];
 };
 
-void unpack(const uint32_t* a, const uint32_t* b, const MatrixForm& f, Factors* out) {
-  const int p = static_cast<int>(matrix_elements(MatrixType(f.a)));
-  for (int l = 0; l < kWarpLanes; ++l) {
-    const int g = l / 4, t = l % 4;
-    for (int r = 0; r < f.a_registers; ++r) {
-      const int row = f.rows == 8 ? g : g + 8 * (r & 1), column = t * p + (f.rows == 8 ? r : r >> 1) * 4 * p;
-      for (int e = 0; e < p; ++e) out->left[row][column + e] = element(MatrixType(f.a), a[r * 32 + l], e);
-    }
-    for (int r = 0; r < f.b_registers; ++r)
-      for (int e = 0; e < p; ++e) out->right[g][t * p + e + r * 4 * p] = element(MatrixType(f.b), b[r * 32 + l], e);
-  }
+void unpack_left(const uint32_t* a, const MatrixForm& f, Factors* out) {
+  with_matrix_type(MatrixType(f.a), [&]<MatrixType kType>() {
+    constexpr int p = static_cast<int>(matrix_elements(kType));
+    for (int r = 0; r < f.a_registers; ++r)
+      for (int l = 0; l < kWarpLanes; ++l) {
+        const int g = l / 4, t = l % 4;
+        const int row = f.rows == 8 ? g : g + 8 * (r & 1), column = t * p + (f.rows == 8 ? r : r >> 1) * 4 * p;
+        for (int e = 0; e < p; ++e) out->left[row][column + e] = element(kType, a[r * 32 + l], e);
+      }
+  });
 }
 
-int32_t integer_sum(const float* left, const float* right, int depth, MatrixSum kind, int32_t begin) {
-  int64_t sum = begin;
-  for (int k = 0; k < depth; ++k) {
-    const auto a = static_cast<int64_t>(left[k]), b = static_cast<int64_t>(right[k]);
-    sum += kind == MatrixSum::kXor ? a ^ b : kind == MatrixSum::kAnd ? a & b : a * b;
-  }
-  if (kind == MatrixSum::kSaturate) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
-  return static_cast<int32_t>(static_cast<uint32_t>(sum));
+void unpack_right(const uint32_t* b, const MatrixForm& f, Factors* out) {
+  with_matrix_type(MatrixType(f.b), [&]<MatrixType kType>() {
+    constexpr int p = static_cast<int>(matrix_elements(kType));
+    for (int r = 0; r < f.b_registers; ++r)
+      for (int l = 0; l < kWarpLanes; ++l)
+        for (int e = 0; e < p; ++e) out->right[l % 4 * p + e + r * 4 * p][l / 4] = element(kType, b[r * 32 + l], e);
+  });
 }
 
 int depth_of(const MatrixForm& f) { return f.b_registers * 4 * static_cast<int>(matrix_elements(MatrixType(f.a))); }
 
+// Which bits differ, or are both set.
+void count_bits(const Factors& factors, const MatrixForm& f, double (*sums)[kRight]) {
+  for (int row = 0; row < f.rows; ++row)
+    for (int k = 0; k < depth_of(f); ++k)
+      for (int column = 0; column < kRight; ++column) {
+        const bool a = factors.left[row][k] != 0, b = factors.right[k][column] != 0;
+        sums[row][column] += f.sum == MatrixSum::kXor ? a != b : a && b;
+      }
+}
+
+// f(i, lane, row, column) for each element of a result.
+template <class F>
+void each_result(const MatrixForm& f, F&& visit) {
+  for (int i = 0; i < f.rows / 4; ++i)
+    for (int l = 0; l < kWarpLanes; ++l) visit(i, l, l / 4 + 8 * (i >> 1), l % 4 * 2 + (i & 1));
+}
+
+// Sums of integers are exact.
+uint32_t integer_of(double sum, MatrixSum kind) {
+  if (kind == MatrixSum::kSaturate) sum = std::clamp<double>(sum, INT32_MIN, INT32_MAX);
+  return static_cast<uint32_t>(static_cast<int64_t>(sum));
+}
+
 void multiply(const Factors& factors, const MatrixForm& f, const uint32_t* c, uint32_t* d) {
-  const int depth = depth_of(f);
+  alignas(64) double sums[16][kRight];
   const bool integer = is_matrix_integer(MatrixType(f.a));
-  for (int l = 0; l < kWarpLanes; ++l) {
-    for (int i = 0; i < f.rows / 4; ++i) {
-      const float *left = factors.left[l / 4 + 8 * (i >> 1)], *right = factors.right[l % 4 * 2 + (i & 1)];
-      if (integer) {
-        d[i * 32 + l] =
-            static_cast<uint32_t>(integer_sum(left, right, depth, f.sum, static_cast<int32_t>(c[i * 32 + l])));
-        continue;
-      }
-      const auto half = static_cast<uint16_t>(c[(i >> 1) * 32 + l] >> (16 * (i & 1)));
-      double sum = f.half_accumulator ? from_f16(half) : std::bit_cast<float>(c[i * 32 + l]);
-      for (int k = 0; k < depth; ++k) sum += static_cast<double>(left[k]) * right[k];
-      if (f.half_result) {
-        const uint32_t bits = to_f16(sum);
-        uint32_t& word_out = d[(i >> 1) * 32 + l];
-        word_out = i & 1 ? (word_out & 0xffff) | bits << 16 : bits;
-      } else {
-        d[i * 32 + l] = std::bit_cast<uint32_t>(static_cast<float>(sum));
-      }
+  each_result(f, [&](int i, int l, int row, int column) {
+    const auto half = static_cast<uint16_t>(c[(i >> 1) * 32 + l] >> (16 * (i & 1)));
+    const uint32_t word = c[i * 32 + l];
+    sums[row][column] = f.half_accumulator ? from_f16(half)
+                        : integer          ? static_cast<double>(static_cast<int32_t>(word))
+                                           : std::bit_cast<float>(word);
+  });
+  const auto depth = static_cast<uint32_t>(depth_of(f));
+  if (f.sum == MatrixSum::kXor || f.sum == MatrixSum::kAnd)
+    count_bits(factors, f, sums);
+  else
+    add_products(sums[0], factors.left[0], factors.right[0], {f.rows, kRight, depth, kRight, kDeepest, kRight});
+  each_result(f, [&](int i, int l, int row, int column) {
+    const double sum = sums[row][column];
+    if (f.half_result) {
+      const uint32_t bits = to_f16(sum);
+      uint32_t& out = d[(i >> 1) * 32 + l];
+      out = i & 1 ? (out & 0xffff) | bits << 16 : bits;
+    } else {
+      d[i * 32 + l] = integer ? integer_of(sum, f.sum) : std::bit_cast<uint32_t>(static_cast<float>(sum));
     }
-  }
+  });
 }
 
 }  // namespace
@@ -76,7 +102,8 @@ extern "C" {
 static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, uint64_t word) {
   const auto f = std::bit_cast<MatrixForm>(word);
   Factors factors;
-  unpack(a, b, f, &factors);
+  unpack_left(a, f, &factors);
+  unpack_right(b, f, &factors);
   multiply(factors, f, c, d);
 }
 
@@ -85,8 +112,8 @@ static void bsw_mma_sparse(const uint32_t* a, const uint32_t* b, const uint32_t*
                            const uint32_t* metadata, uint32_t selector) {
   const auto f = std::bit_cast<MatrixForm>(word);
   Factors packed, factors;
-  unpack(a, b, f, &packed);
-  std::memcpy(factors.right, packed.right, sizeof factors.right);
+  unpack_left(a, f, &packed);
+  unpack_right(b, f, &factors);
   sparse_expand(packed.left[0], factors.left[0], kDeepest, metadata, selector, MatrixType(f.a), depth_of(f));
   multiply(factors, f, c, d);
 }
@@ -94,15 +121,16 @@ static void bsw_mma_sparse(const uint32_t* a, const uint32_t* b, const uint32_t*
 // Registers r of a: rows of r's lowest bit, columns of the others. One fused multiply and add after another.
 static void bsw_mma_f64(const double* a, const double* b, const double* c, double* d, uint64_t word) {
   const auto f = std::bit_cast<MatrixForm>(word);
+  constexpr int kMostDepth = 16;
   const int halves = f.rows / 8, depth = f.b_registers * 4;
-  for (int l = 0; l < kWarpLanes; ++l)
-    for (int i = 0; i < 2 * halves; ++i) {
-      const int row = l / 4, column = l % 4 * 2 + (i & 1);
-      double sum = c[i * 32 + l];
-      for (int k = 0; k < depth; ++k)
-        sum = std::fma(a[(k / 4 * halves + (i >> 1)) * 32 + row * 4 + k % 4], b[k / 4 * 32 + column * 4 + k % 4], sum);
-      d[i * 32 + l] = sum;
-    }
+  alignas(64) double left[16][kMostDepth], right[kMostDepth][kRight], sums[16][kRight];
+  for (int l = 0; l < kWarpLanes; ++l) {
+    for (int r = 0; r < f.a_registers; ++r) left[l / 4 + 8 * (r % halves)][r / halves * 4 + l % 4] = a[r * 32 + l];
+    for (int r = 0; r < f.b_registers; ++r) right[r * 4 + l % 4][l / 4] = b[r * 32 + l];
+  }
+  each_result(f, [&](int i, int l, int row, int column) { sums[row][column] = c[i * 32 + l]; });
+  add_products(sums[0], left[0], right[0], {f.rows, kRight, static_cast<uint32_t>(depth), kRight, kMostDepth, kRight});
+  each_result(f, [&](int i, int l, int row, int column) { d[i * 32 + l] = sums[row][column]; });
 }
 
 // Lanes 4q to 4q + 3 and 16 more make product q; the upper ones have rows and columns 4 to 7.

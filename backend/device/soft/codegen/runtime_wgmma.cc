@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backend/device/soft/codegen/matrix_element.h"
+#include "backend/device/soft/codegen/product.h"
 #include "backend/device/soft/codegen/runtime.h"
 #include "backend/device/soft/codegen/sparse.h"
 
@@ -146,7 +147,7 @@ static void bsw_wgmma(WarpState* warp, uint32_t mask, const uint32_t* a, uint64_
               : f.result == WgmmaResult::kF16        ? from_f16(half(i, l))
                                                      : std::bit_cast<float>(d[i * kWarpLanes + l]);
   });
-  add_products(t.d, t.a, t.b, columns, depth);
+  add_products(t.d, t.a, t.b, {16, columns, depth, kWgmmaColumns, kWgmmaDeepest, kWgmmaColumns});
   each_wgmma_result(columns, [&](uint32_t i, uint32_t l, uint32_t at) {
     if (f.result == WgmmaResult::kF16) {
       uint32_t& out = d[(i >> 1) * kWarpLanes + l];

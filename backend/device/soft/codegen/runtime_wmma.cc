@@ -4,9 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/matrix.h"
+#include "backend/device/soft/codegen/product.h"
 #include "backend/device/soft/codegen/runtime.h"
 
 namespace bandsaw::soft {
@@ -44,42 +46,8 @@ struct Slots {
   const uint32_t size, word, each, total;
 };
 
-double value_of(MatrixType type, const std::byte* at) {
-  const auto as = [&](auto zero) {
-    std::memcpy(&zero, at, sizeof zero);
-    return zero;
-  };
-  switch (type) {
-    case MatrixType::kF16:
-      return from_f16(as(uint16_t{}));
-    case MatrixType::kBf16:
-      return from_bf16(as(uint16_t{}));
-    case MatrixType::kTf32:
-      return std::bit_cast<float>(as(uint32_t{}) & ~0x1fffu);
-    case MatrixType::kU8:
-      return as(uint8_t{});
-    case MatrixType::kS8:
-      return as(int8_t{});
-    case MatrixType::kF64:
-      return as(double{});
-    case MatrixType::kS32:
-      return as(int32_t{});
-    default:
-      return as(float{});
-  }
-}
-
-void put(MatrixType type, std::byte* at, double value) {
-  const auto as = [&](auto made) { std::memcpy(at, &made, sizeof made); };
-  if (type == MatrixType::kF16) return as(to_f16(value));
-  if (type == MatrixType::kF64) return as(value);
-  // Sums of products of 8 bits are exact; they wrap.
-  if (type == MatrixType::kS32) return as(static_cast<uint32_t>(static_cast<int64_t>(value)));
-  as(static_cast<float>(value));
-}
-
 // Words hold elements of a row of a, and of a column of b.
-void whole_packed(const WmmaFragment& f, bool right, const std::byte* registers, double* matrix) {
+void whole_packed(const WmmaFragment& f, bool right, const std::byte* registers, float* matrix) {
   const auto type = MatrixType(f.type);
   const uint32_t each = matrix_elements(type), bits = 32 / each;
   const uint32_t words = uint32_t{f.rows} * f.columns / each, columns = right ? f.columns : f.columns / each;
@@ -91,20 +59,140 @@ void whole_packed(const WmmaFragment& f, bool right, const std::byte* registers,
       for (uint32_t e = 0; e < each; ++e) {
         const uint32_t value = word >> (e * bits) & ((1u << bits) - 1);
         const bool negative = type == MatrixType::kS4 && value & 8;
-        double& to =
-            right ? matrix[(row * each + e) * f.columns + column] : matrix[row * f.columns + column * each + e];
-        to = negative ? static_cast<double>(value) - 16 : value;
+        float& to = right ? matrix[(row * each + e) * f.columns + column] : matrix[row * f.columns + column * each + e];
+        to = static_cast<float>(value) - (negative ? 16.0f : 0.0f);
       }
     }
 }
 
-void whole(const WmmaFragment& f, bool right, const std::byte* registers, double* matrix) {
+// Registers are arrays of 32 lanes. Lane after lane, they hold the words of the matrix, row after row, and from the
+// beginning again where there is room for more. Words of f64 have 64 bits.
+template <class F>
+void with_words(const WmmaFragment& f, F&& visit) {
+  const uint32_t bytes = uint32_t{f.rows} * f.columns * size_of(MatrixType(f.type));
+  if (MatrixType(f.type) == MatrixType::kF64) return visit(uint64_t{}, bytes / 8);
+  visit(uint32_t{}, bytes / 4);
+}
+
+void gather(const WmmaFragment& f, const std::byte* registers, std::byte* matrix) {
+  with_words(f, [&]<class W>(W word, uint32_t total) {
+    for (uint32_t l = 0, at = 0; l < kWarpLanes && at < total; ++l)
+      for (uint32_t r = 0; r < f.registers && at < total; ++r, ++at) {
+        std::memcpy(&word, registers + (r * kWarpLanes + l) * sizeof word, sizeof word);
+        std::memcpy(matrix + at * sizeof word, &word, sizeof word);
+      }
+  });
+}
+
+void spread(const WmmaFragment& f, const std::byte* matrix, std::byte* registers) {
+  with_words(f, [&]<class W>(W word, uint32_t total) {
+    for (uint32_t l = 0, at = 0; l < kWarpLanes; ++l)
+      for (uint32_t r = 0; r < f.registers; ++r, at = at + 1 == total ? 0 : at + 1) {
+        std::memcpy(&word, matrix + at * sizeof word, sizeof word);
+        std::memcpy(registers + (r * kWarpLanes + l) * sizeof word, &word, sizeof word);
+      }
+  });
+}
+
+void whole(const WmmaFragment& f, bool right, const std::byte* registers, float* matrix) {
   if (is_matrix_integer(MatrixType(f.type)) && matrix_elements(MatrixType(f.type)) > 4)
     return whole_packed(f, right, registers, matrix);
-  const Slots slots(f);
-  for (uint32_t l = 0; l < kWarpLanes; ++l)
-    for (uint32_t e = 0; e < slots.each; ++e)
-      matrix[slots.index(l, e)] = value_of(MatrixType(f.type), registers + slots.byte(l, e));
+  std::byte raw[kElementsMost * 4];
+  gather(f, registers, raw);
+  to_floats(MatrixType(f.type), raw, uint32_t{f.rows} * f.columns, matrix);
+}
+
+// f(type's elements in memory) for the types of sums.
+template <class F>
+void with_sum_type(MatrixType type, F&& f) {
+  if (type == MatrixType::kF16) return f(uint16_t{});
+  if (type == MatrixType::kF64) return f(double{});
+  if (type == MatrixType::kS32) return f(int32_t{});
+  f(float{});
+}
+
+void whole(const WmmaFragment& f, bool, const std::byte* registers, double* matrix) {
+  with_sum_type(MatrixType(f.type), [&]<class T>(T element) {
+    std::byte raw[kElementsMost * sizeof(T)];
+    gather(f, registers, raw);
+    for (uint32_t i = 0; i < uint32_t{f.rows} * f.columns; ++i) {
+      std::memcpy(&element, raw + i * sizeof element, sizeof element);
+      if constexpr (std::is_same_v<T, uint16_t>)
+        matrix[i] = from_f16(element);
+      else
+        matrix[i] = element;
+    }
+  });
+}
+
+void put_all(const WmmaFragment& f, const double* sums, std::byte* registers) {
+  with_sum_type(MatrixType(f.type), [&]<class T>(T) {
+    std::byte raw[kElementsMost * sizeof(T)];
+    for (uint32_t i = 0; i < uint32_t{f.rows} * f.columns; ++i) {
+      T value;
+      if constexpr (std::is_same_v<T, uint16_t>)
+        value = to_f16(sums[i]);
+      else if constexpr (std::is_same_v<T, int32_t>)  // sums of integers are exact, and wrap
+        value = static_cast<int32_t>(static_cast<uint32_t>(static_cast<int64_t>(sums[i])));
+      else
+        value = static_cast<T>(sums[i]);
+      std::memcpy(raw + i * sizeof value, &value, sizeof value);
+    }
+    spread(f, raw, registers);
+  });
+}
+
+// Where the lines of a matrix lie that all lanes access alike: rows, or columns of a column-major one. False: element
+// by element, which faults where it must.
+struct Lines {
+  static constexpr uint32_t kMost = 128;
+  bool find(WarpState* warp, uint32_t mask, const uint64_t* addresses, const uint32_t* strides, const WmmaAccess& form,
+            bool write) {
+    const WmmaFragment& f = form.fragment;
+    size = size_of(MatrixType(f.type));
+    count = form.column_major ? f.columns : f.rows;
+    elements = form.column_major ? f.rows : f.columns;
+    for (uint32_t l = 1; l < kWarpLanes; ++l) {
+      if (addresses[l] != addresses[0] || strides[l] != strides[0]) return false;
+    }
+    if (mask != ~0u || addresses[0] % size || count > kMost) return false;
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t address = addresses[0] + i * strides[0] * size;
+      const Resolved at = find_bytes(*warp, 0, address, uint64_t{elements} * size, AccessSpace(form.space), write);
+      if (at.kind != Resolved::kFound || at.local) return false;
+      lines[i] = at.pointer;
+    }
+    return true;
+  }
+  uint32_t size = 0, count = 0, elements = 0;
+  std::array<std::byte*, kMost> lines;
+};
+
+// Copies `bytes`, which are a few, without a call.
+inline __attribute__((always_inline)) void copy_part(std::byte* to, const std::byte* from, uint32_t bytes) {
+  const auto copy = [&](auto unit) {
+    for (uint32_t i = 0; i < bytes; i += sizeof unit) {
+      std::memcpy(&unit, from + i, sizeof unit);
+      std::memcpy(to + i, &unit, sizeof unit);
+    }
+  };
+  if (bytes % 8 == 0) return copy(uint64_t{});
+  if (bytes % 4 == 0) return copy(uint32_t{});
+  if (bytes % 2 == 0) return copy(uint16_t{});
+  copy(uint8_t{});
+}
+
+// f(byte of the matrix, row after row; where it lies; bytes) for parts that lie together.
+template <class F>
+void each_part(const Lines& at, const WmmaAccess& form, F&& visit) {
+  const uint32_t size = at.size;
+  for (uint32_t line = 0; line < at.count; ++line) {
+    if (!form.column_major) {
+      visit(line * at.elements * size, at.lines[line], at.elements * size);
+      continue;
+    }
+    for (uint32_t i = 0; i < at.elements; ++i) visit((i * at.count + line) * size, at.lines[line] + i * size, size);
+  }
 }
 
 template <class Access>
@@ -122,12 +210,34 @@ void each_element(uint32_t mask, const uint64_t* addresses, const uint32_t* stri
   }
 }
 
+template <class T>
+void multiply(const WmmaProduct& p, const std::byte* a, const std::byte* b, MatrixSum kind, double* sum) {
+  alignas(64) T left[kElementsMost], right[kElementsMost];
+  whole(p.a, false, a, left);
+  whole(p.b, true, b, right);
+  const uint32_t rows = p.d.rows, columns = p.d.columns, depth = p.a.columns;
+  if (kind != MatrixSum::kXor && kind != MatrixSum::kAnd)
+    return add_products(sum, left, right, {rows, columns, depth, columns, depth, columns});
+  for (uint32_t row = 0; row < rows; ++row)
+    for (uint32_t column = 0; column < columns; ++column)
+      for (uint32_t k = 0; k < depth; ++k) {
+        const bool x = left[row * depth + k] != 0, y = right[k * columns + column] != 0;
+        sum[row * columns + column] += kind == MatrixSum::kXor ? x != y : x && y;
+      }
+}
+
 }  // namespace
 
 extern "C" {
 static void bsw_wmma_load(WarpState* warp, uint32_t mask, const uint64_t* addresses, const uint32_t* strides,
                           std::byte* registers, uint64_t word) {
   const auto form = std::bit_cast<WmmaAccess>(word);
+  if (Lines lines; lines.find(warp, mask, addresses, strides, form, false)) {
+    std::byte matrix[kElementsMost * 8];
+    each_part(lines, form, [&](uint32_t to, const std::byte* from, uint32_t n) { copy_part(matrix + to, from, n); });
+    spread(form.fragment, matrix, registers);
+    return;
+  }
   each_element(mask, addresses, strides, form, [&](uint32_t l, uint64_t address, size_t byte, uint32_t size) {
     read_bytes(warp, l, address, registers + byte, size, AccessSpace(form.space));
   });
@@ -136,6 +246,12 @@ static void bsw_wmma_load(WarpState* warp, uint32_t mask, const uint64_t* addres
 static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addresses, const uint32_t* strides,
                            const std::byte* registers, uint64_t word) {
   const auto form = std::bit_cast<WmmaAccess>(word);
+  if (Lines lines; lines.find(warp, mask, addresses, strides, form, true)) {
+    std::byte matrix[kElementsMost * 8];
+    gather(form.fragment, registers, matrix);
+    each_part(lines, form, [&](uint32_t from, std::byte* to, uint32_t n) { copy_part(to, matrix + from, n); });
+    return;
+  }
   each_element(mask, addresses, strides, form, [&](uint32_t l, uint64_t address, size_t byte, uint32_t size) {
     write_bytes(warp, l, address, registers + byte, size, AccessSpace(form.space));
   });
@@ -144,25 +260,17 @@ static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addre
 static void bsw_wmma(const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d, uint64_t first,
                      uint64_t second, uint32_t kind) {
   const auto p = std::bit_cast<WmmaProduct>(std::array<uint64_t, 2>{first, second});
-  double left[kElementsMost], right[kElementsMost], sum[kElementsMost];
-  whole(p.a, false, a, left);
-  whole(p.b, true, b, right);
+  alignas(64) double sum[kElementsMost];
   whole(p.c, false, c, sum);
-  const auto product = [how = MatrixSum(kind)](double x, double y, double s) {
-    if (how == MatrixSum::kXor) return s + (x != y);
-    return how == MatrixSum::kAnd ? s + (x != 0 && y != 0) : std::fma(x, y, s);
-  };
-  for (uint32_t row = 0; row < p.d.rows; ++row)
-    for (uint32_t column = 0; column < p.d.columns; ++column) {
-      double& s = sum[row * p.d.columns + column];
-      for (uint32_t k = 0; k < p.a.columns; ++k)
-        s = product(left[row * p.a.columns + k], right[k * p.b.columns + column], s);
-      if (MatrixSum(kind) == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32)
-        s = std::clamp<double>(s, INT32_MIN, INT32_MAX);
-    }
-  const Slots slots(p.d);
-  for (uint32_t l = 0; l < kWarpLanes; ++l)
-    for (uint32_t e = 0; e < slots.each; ++e) put(MatrixType(p.d.type), d + slots.byte(l, e), sum[slots.index(l, e)]);
+  if (MatrixType(p.a.type) == MatrixType::kF64)
+    multiply<double>(p, a, b, MatrixSum(kind), sum);
+  else
+    multiply<float>(p, a, b, MatrixSum(kind), sum);
+  if (MatrixSum(kind) == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32) {
+    for (uint32_t i = 0; i < uint32_t{p.d.rows} * p.d.columns; ++i)
+      sum[i] = std::clamp<double>(sum[i], INT32_MIN, INT32_MAX);
+  }
+  put_all(p.d, sum, d);
 }
 }
 

@@ -28,8 +28,4 @@ inline constexpr uint32_t kWgmmaRowBytes = 32;
 inline constexpr uint32_t kWgmmaColumns = 256;  // at most
 inline constexpr uint32_t kWgmmaDeepest = 256;  // of bits
 
-// d[16][columns] (rows kWgmmaColumns apart) += a[16][depth] (rows kWgmmaDeepest apart) * b[depth][columns]. The
-// products are exact; the sums are rounded after each step, by rising depth.
-void add_products(double* d, const float* a, const float* b, uint32_t columns, uint32_t depth);
-
 }  // namespace bandsaw::soft
