@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <thread>
 
 #include "backend/device/soft/codegen/sample.h"
@@ -122,6 +123,68 @@ TextureState plane_state(void* texels, uint32_t width, uint32_t height, TexelKin
   level.pitch = uint64_t{width} * channel_bytes;
   level.plane = level.pitch * height;
   return state;
+}
+
+// Coordinates of all lanes: between texels, on their edges, far away, and no numbers.
+std::vector<uint32_t> lane_coordinates(std::mt19937* random, bool normalized) {
+  std::vector<uint32_t> words(4 * 32);
+  for (uint32_t& word : words) {
+    const float near = static_cast<float>((*random)() % 4096) / 1024.0f - 1.5f;
+    word = std::bit_cast<uint32_t>(normalized ? near : near * 8);
+  }
+  const float odd[] = {INFINITY, -INFINITY, std::nanf(""), 1e30f, -0.0f, 1, 16777216, 0.5f};
+  for (size_t i = 0; i < std::size(odd); ++i) words[3 + 13 * i] = std::bit_cast<uint32_t>(odd[i]);
+  return words;
+}
+
+void check_lanes(const TextureState& state, Geometry geometry, const std::vector<uint32_t>& words) {
+  WarpState warp{};
+  const Sampler sampler(&warp, state);
+  const FetchForm form{geometry, LevelMode::kBase};
+  const uint32_t mask = 0xfffeffff, layered = is_layered(geometry);
+  std::array<uint32_t, 4 * 32> out{};
+  ASSERT_TRUE(sampler.fetch_all(form, mask, words.data(), out.data()));
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    if (!(mask >> lane & 1)) continue;
+    Coordinates at;
+    at.layer = layered ? words[lane] : 0;
+    for (uint32_t i = 0; i < dimensions(geometry); ++i)
+      at.at[i] = std::bit_cast<float>(words[32 * (i + layered) + lane]);
+    const Words wanted = sampler.fetch(form, at, {});
+    for (uint32_t i = 0; i < 4; ++i)
+      ASSERT_EQ(out[32 * i + lane], wanted[i]) << uint32_t(geometry) << " " << lane << " " << i;
+  }
+}
+
+TEST(Sampler, AllLanesGetWhatALaneByItselfGets) {
+  std::mt19937 random(5);
+  std::vector<uint32_t> texels(8 * 8 * 8 * 4);
+  for (uint32_t& word : texels) word = std::bit_cast<uint32_t>(static_cast<float>(random() % 1000) - 500);
+  texels[9] = std::bit_cast<uint32_t>(std::nanf(""));
+  const struct {
+    TexelKind kind;
+    uint32_t bytes, channels, normalized_values;
+  } kinds[] = {{TexelKind::kFloat, 4, 1, 0},
+               {TexelKind::kFloat, 4, 4, 0},
+               {TexelKind::kUnsigned, 1, 4, 1},
+               {TexelKind::kSigned, 1, 2, 1},
+               {TexelKind::kUnsigned, 4, 2, 0}};
+  for (const auto& k : kinds)
+    for (const auto mode : {kWrap, kClamp, kMirror, kBorder})
+      for (const uint32_t bits : {0u, 1u, 2u, 3u})
+        for (const auto geometry : {Geometry::k1d, Geometry::k2d, Geometry::k3d, Geometry::kLayered2d}) {
+          TextureState state = plane_state(texels.data(), 8, 8, k.kind, k.bytes);
+          state.channels = k.channels;
+          state.levels[0].pitch *= k.channels;
+          state.levels[0].plane *= k.channels;
+          state.levels[0].depth = 8;
+          state.normalized_values = k.normalized_values;
+          state.address = {mode, mode, mode};
+          state.border = {7, 8, 9, 10};
+          state.normalized_coordinates = bits & 1;
+          state.filter_linear = bits >> 1;
+          check_lanes(state, geometry, lane_coordinates(&random, bits & 1));
+        }
 }
 
 TEST(TextureTable, HandlesAreNeverGivenOutTwice) {

@@ -117,6 +117,11 @@ static void bsw_texture(WarpState* warp, uint32_t mask, const uint64_t* handles,
   const FetchForm form = FetchForm::of(packed_form);
   const uint32_t extra = form.level == LevelMode::kBase ? 0 : form.level == LevelMode::kExplicit ? 1 : 6;
   StateReader states(warp, false);
+  if (const uint64_t first = mask ? handles[std::countr_zero(mask)] : 0; mask) {
+    bool same = true;
+    for_lanes(mask, [&](uint32_t lane) { same = same && handles[lane] == first; });
+    if (same && Sampler(warp, states.of(first)).fetch_all(form, mask, coordinates, out)) return;
+  }
   for_lanes(mask, [&](uint32_t lane) {
     const TextureState& state = states.of(handles[lane]);
     std::array<float, 6> numbers{};

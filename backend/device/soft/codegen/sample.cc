@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/device/soft/codegen/axis.h"
 #include "backend/device/soft/codegen/half.h"
 
 namespace bandsaw::soft {
@@ -21,51 +22,14 @@ int64_t whole(double value) {
   return cut - (static_cast<double>(cut) > value);
 }
 
-// Where a coordinate that repeats lies in its period, and whether that period is one that a mirror turns around.
-struct InPeriod {
-  double part;
-  bool odd;
-};
-
-InPeriod in_period(float coordinate) {
-  constexpr float kNoFraction = 1 << 24;  // floats from here on are whole numbers
-  const double bounded = std::fabs(coordinate) < kNoFraction ? coordinate : 0;
-  const int64_t below = whole(bounded);
-  return {bounded - static_cast<double>(below), (below & 1) != 0};
-}
-
-// The coordinate in texels.
-double position(AddressMode mode, bool normalized, float coordinate, uint32_t texels) {
-  if (!normalized) return coordinate;
-  double of_one = coordinate;
-  if (mode == AddressMode::kWrap || mode == AddressMode::kMirror) {
-    const InPeriod at = in_period(coordinate);
-    of_one = mode == AddressMode::kMirror && at.odd ? 1 - at.part : at.part;
-  }
-  return of_one * texels;
-}
-
-// Without a filter. Where a mirror turns the period around, it is the texel that is mirrored: on the edge of two
-// texels the one with the lower number is taken, as before the turn the one with the higher.
-int64_t texel_at(AddressMode mode, bool normalized, float coordinate, uint32_t texels) {
-  if (normalized && mode == AddressMode::kMirror) {
-    if (const InPeriod at = in_period(coordinate); at.odd) return int64_t{texels} - 1 - whole(at.part * texels);
-  }
-  return whole(position(mode, normalized, coordinate, texels));
-}
-
-int32_t address(AddressMode mode, bool normalized, int64_t at, uint32_t texels) {
+// Of a whole texel.
+int32_t address(AddressMode mode, int64_t at, uint32_t texels) {
   const auto last = static_cast<int64_t>(texels) - 1;
   if (mode == AddressMode::kBorder) return at < 0 || at > last ? -1 : static_cast<int32_t>(at);
-  if (mode == AddressMode::kWrap && normalized) {  // at most one beyond: the coordinate is wrapped already
-    at = at < 0 ? at + texels : at > last ? at - texels : at;
-  }
-  return static_cast<int32_t>(std::clamp<int64_t>(at, 0, last));  // a mirrored edge is its own neighbour
+  return static_cast<int32_t>(std::clamp<int64_t>(at, 0, last));
 }
 
 float from_srgb(float value) { return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f); }
-
-uint32_t step_product(uint32_t a, uint32_t b) { return (a * b + kAllSteps / 2) / kAllSteps; }
 
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -73,26 +37,20 @@ float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 }  // namespace
 
 AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coordinate, uint32_t texels) {
-  if (!linear) {
-    const int32_t one = address(mode, normalized, texel_at(mode, normalized, coordinate, texels), texels);
-    return {one, one, 0};
-  }
-  const double at = position(mode, normalized, coordinate, texels);
-  const int64_t steps = whole((at - 0.5) * kSteps + 0.5);
-  const int64_t first = steps >> 8;
-  return {address(mode, normalized, first, texels), address(mode, normalized, first + 1, texels),
-          static_cast<float>(steps & 255) / kSteps};
+  const AxisSteps at = with_axis(mode, normalized, linear, [&]<AddressMode kMode, bool kNormalized, bool kLinear>() {
+    return axis_steps<kMode, kNormalized, kLinear>(coordinate, texels);
+  });
+  return {static_cast<int32_t>(at.first), static_cast<int32_t>(at.second), static_cast<float>(at.steps / kSteps)};
 }
 
 std::array<uint32_t, 8> corner_steps(uint32_t axes, const std::array<uint32_t, 3>& second) {
-  const auto [x, y, z] = second;
-  if (axes == 1) return {kAllSteps - x, x};
-  const uint32_t both = step_product(x, y);
-  std::array<uint32_t, 8> steps{kAllSteps - x - y + both, x - both, y - both, both};
-  for (uint32_t i = 0; axes == 3 && i < 4; ++i) {
-    steps[i + 4] = step_product(steps[i], z);
-    steps[i] -= steps[i + 4];
-  }
+  std::array<uint32_t, 8> steps{};
+  const auto put = [&](uint32_t corner, int32_t value) { steps[corner] = static_cast<uint32_t>(value); };
+  const auto [x, y, z] =
+      std::array{static_cast<int32_t>(second[0]), static_cast<int32_t>(second[1]), static_cast<int32_t>(second[2])};
+  if (axes == 1) corner_steps_to<1>(x, y, z, put);
+  if (axes == 2) corner_steps_to<2>(x, y, z, put);
+  if (axes == 3) corner_steps_to<3>(x, y, z, put);
   return steps;
 }
 
@@ -192,7 +150,7 @@ void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, cons
   }
   for (uint32_t i = 0; i < dimensions(form.geometry); ++i) {
     if (form.integers) {
-      const int32_t one = address(state_.address[i], false, coordinates.texel[i], sides[i]);
+      const int32_t one = address(state_.address[i], coordinates.texel[i], sides[i]);
       at[i] = {one, one, 0};
     } else {
       at[i] = axis_texels(state_.address[i], state_.normalized_coordinates, linear, coordinates.at[i], sides[i]);
@@ -268,7 +226,11 @@ Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates&
   AxisTexels at[3];
   uint32_t plane = 0;
   find_texels(form, level, coordinates, linear, at, &plane);
-  const uint32_t axes = is_cube(form.geometry) ? 2 : dimensions(form.geometry);
+  return take(level, is_cube(form.geometry) ? 2 : dimensions(form.geometry), linear, at, plane);
+}
+
+Words Sampler::take(const TextureLevel& level, uint32_t axes, bool linear, const AxisTexels (&at)[3],
+                    uint32_t plane) const {
   if (linear && axes == 1) return blend<1>(level, at, plane);
   if (linear) return axes == 2 ? blend<2>(level, at, plane) : blend<3>(level, at, plane);
   return texel(level, at[0].first, axes > 1 ? at[1].first : 0, axes > 2 ? at[2].first : static_cast<int32_t>(plane));
@@ -306,12 +268,41 @@ float Sampler::level_of(const FetchForm& form, const std::array<float, 6>& more)
   return std::isnan(level) ? 0 : std::clamp(level, 0.0f, static_cast<float>(state_.level_count - 1));
 }
 
-Words Sampler::fetch(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const {
-  Words words = filtered(form, coordinates, more);
+// An H200 filters -128/127 as it is: what comes out of the filter is cut off, not what goes in.
+Words Sampler::cut_off(Words words) const {
   if (!state_.normalized_values || state_.kind != TexelKind::kSigned) return words;
-  // An H200 filters -128/127 as it is: what comes out of the filter is cut off, not what goes in.
   for (uint32_t& word : words) word = bits_of(std::max(float_of(word), -1.0f));
   return words;
+}
+
+Words Sampler::fetch(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const {
+  return cut_off(filtered(form, coordinates, more));
+}
+
+bool Sampler::fetch_all(const FetchForm& form, uint32_t mask, const uint32_t* words, uint32_t* out) const {
+  const bool base = form.level == LevelMode::kBase || state_.level_count == 1;
+  if (!base || form.integers || form.gather || is_cube(form.geometry) || state_.linear_memory) return false;
+  const TextureLevel& level = state_.levels[0];
+  const uint32_t sides[] = {level.width, level.height, level.depth}, axes = dimensions(form.geometry);
+  const bool linear = state_.filter_linear && state_.float_results(), layered = is_layered(form.geometry);
+  LaneAxis at[3];
+  for (uint32_t i = 0; i < axes; ++i) {
+    axis_of_lanes(state_.address[i], state_.normalized_coordinates, linear, words + kWarpLanes * (i + layered),
+                  sides[i], &at[i]);
+  }
+  if (state_.kind == TexelKind::kFloat && state_.channel_bytes == 4 && state_.in_window && !layered) {
+    floats_of_lanes(state_, axes, linear, mask, at, out);
+    return true;
+  }
+  for (; mask; mask &= mask - 1) {
+    const int l = __builtin_ctz(mask);
+    AxisTexels own[3];
+    for (uint32_t i = 0; i < axes; ++i)
+      own[i] = {at[i].first[l], at[i].second[l], static_cast<float>(at[i].steps[l]) / kSteps};
+    const Words found = cut_off(take(level, axes, linear, own, layer_of(form, level, layered ? words[l] : 0)));
+    for (uint32_t i = 0; i < 4; ++i) out[kWarpLanes * i + static_cast<uint32_t>(l)] = found[i];
+  }
+  return true;
 }
 
 Words Sampler::filtered(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const {

@@ -51,9 +51,7 @@ struct AxisTexels {
 };
 AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coordinate, uint32_t texels);
 
-// What each corner counts in a filter of 1 to 3 axes, in steps of 1/256, by the steps that each axis's second texel
-// counts; bit i of a corner's number chooses axis i's second texel. A product is rounded to a step before the sum is
-// taken, as an H200 does (which way halves go is not known); the steps sum up to 256.
+// What each corner counts (axis.h).
 std::array<uint32_t, 8> corner_steps(uint32_t axes, const std::array<uint32_t, 3>& second);
 
 // A cube's face, 0 to 5, and where on it, each 0 to 1.
@@ -71,10 +69,15 @@ class Sampler {
   Sampler(WarpState* warp, const TextureState& state) : warp_(warp), state_(state) {}
   // `more`: the level of an explicit one; d/dx, then d/dy, of a gradient's coordinates.
   Words fetch(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const;
+  // The same of all lanes of the mask, where a loop over them is quicker: layer and coordinates as arrays of 32 lanes,
+  // and four of results. False: lane by lane.
+  bool fetch_all(const FetchForm& form, uint32_t mask, const uint32_t* words, uint32_t* out) const;
 
  private:
   float level_of(const FetchForm& form, const std::array<float, 6>& more) const;
   Words sample(const FetchForm& form, uint32_t level, const Coordinates& coordinates) const;
+  Words take(const TextureLevel& level, uint32_t axes, bool linear, const AxisTexels (&at)[3], uint32_t plane) const;
+  Words cut_off(Words words) const;
   Words gather(const FetchForm& form, const Coordinates& coordinates) const;
   template <uint32_t kAxes>
   Words blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const;
