@@ -88,10 +88,27 @@ void promote(llvm::Function* function, const std::vector<llvm::AllocaInst*>& slo
   llvm::PromoteMemToReg(slots, tree);
 }
 
+// The value that the entry block gives a local slot is read by nobody. Without it one block has all that there is of
+// the slot, and LLVM need not ask, slot by slot, where in the whole function blocks would merge two values.
+void forget_first_values(const std::vector<llvm::AllocaInst*>& slots) {
+  for (llvm::AllocaInst* slot : slots) {
+    std::vector<llvm::Instruction*> first, others;
+    for (llvm::User* user : slot->users()) {
+      auto* instruction = llvm::cast<llvm::Instruction>(user);
+      (instruction->getParent() == slot->getParent() ? first : others).push_back(instruction);
+    }
+    const bool only_stores =
+        std::all_of(first.begin(), first.end(), [](const auto* use) { return llvm::isa<llvm::StoreInst>(use); });
+    if (others.empty() || !only_stores) continue;
+    for (llvm::Instruction* store : first) store->eraseFromParent();
+  }
+}
+
 }  // namespace
 
 bool promote_registers(llvm::Function* function) {
   const Slots slots = slots_of(function);
+  forget_first_values(slots.local);
   const bool large = slots.number * function->size() > kMostMerges;
   promote(function, slots.local);
   if (large) promote(function, without_room(slots));
