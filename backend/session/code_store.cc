@@ -18,7 +18,9 @@ namespace {
 constexpr const char* kFolder = "cache";
 constexpr std::string_view kEnd = ".o";
 constexpr const char* kPart = "part";  // what is being written
-constexpr mode_t kFolderMode = 0750, kFileMode = 0440;
+// The folder above lets nobody in but this session and its runners. No file becomes the runners' by the set-group-ID
+// bit: systemd's unit forbids that bit.
+constexpr mode_t kFolderMode = 0755, kFileMode = 0444;
 // One file is copied in one go, while nothing else of this virtual GPU is served.
 constexpr uint64_t kLargest = 256ull << 20;
 constexpr uint64_t kBlock = 4096;  // what the smallest file takes of a disk
@@ -37,6 +39,8 @@ Result<std::unique_ptr<CodeStore>> CodeStore::open(int folder, uint64_t most) {
     return Status::system("cannot make '{}'", kFolder);
   UniqueFd inside(::openat(folder, kFolder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!inside) return Status::system("'{}' is no folder", kFolder);
+  // Whatever the umask is.
+  if (::fchmod(inside.get(), kFolderMode) < 0) return Status::system("cannot open '{}' to runners", kFolder);
   std::unique_ptr<CodeStore> store(new CodeStore(std::move(inside), most));
   if (Status status = store->find_kept(); !status.ok()) return status;
   store->make_room(most);
@@ -117,6 +121,7 @@ Status CodeStore::write(const std::string& name, int file, uint64_t bytes) {
   if (!part) return Status::system("its file cannot be made");
   std::vector<char> buffer(std::min<uint64_t>(bytes, 1 << 20));
   Status status;
+  if (::fchmod(part.get(), kFileMode) < 0) status = Status::system("its file cannot be opened to runners");
   for (uint64_t at = 0; at < bytes && status.ok();) {
     const ssize_t read =
         ::pread(file, buffer.data(), std::min<uint64_t>(buffer.size(), bytes - at), static_cast<off_t>(at));

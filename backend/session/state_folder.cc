@@ -9,7 +9,7 @@
 namespace bandsaw {
 namespace {
 
-constexpr mode_t kOwnerOnly = 0700, kReadByGroup = 02750;
+constexpr mode_t kOwnerOnly = 0700, kReadByGroup = 0750;
 
 // The folder `name` in `parent`, made if need be; never through a link.
 Result<UniqueFd> open_own(int parent, const std::string& name) {

@@ -87,6 +87,12 @@ def test_a_program_finds_libcuda_by_itself(booted: BootedRoot):
     booted.shell(f"BANDSAW_VGPU=web0 {program}")
 
 
+def test_compiled_code_is_kept(booted: BootedRoot):
+    """What the unit forbids is not needed for it."""
+    kept = booted.shell("find /var/lib/bandsaw/vgpus/web0/cache -name '*.o' -size +0").split()
+    assert kept, booted.shell("cat /run/bandsaw/web0/session.log")
+
+
 def test_sessions_are_nobody_and_vgpud_is_hardened(booted: BootedRoot):
     users = booted.shell("ps -C bandsaw-session -o uid=").split()
     assert users and "0" not in users

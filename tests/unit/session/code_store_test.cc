@@ -68,14 +68,23 @@ class CodeStoreTest : public testing::Test {
   std::unique_ptr<CodeStore> store_;
 };
 
-TEST_F(CodeStoreTest, WhatIsKeptIsThereForReadersAlone) {
+// The folder above says who comes in. The umask is that of systemd's unit.
+TEST_F(CodeStoreTest, WhatIsKeptIsThereToReadAlone) {
+  fs::remove(root_ / "cache");
+  const mode_t before = ::umask(0077);
+  auto store = CodeStore::open(folder_.get(), 10 * kOnDisk);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  store_ = std::move(store.value());
   keep(0);
+  ::umask(before);
   ASSERT_TRUE(has(0));
   EXPECT_EQ(store_->held(), kOnDisk);
   struct stat found{};
   ASSERT_EQ(::stat((root_ / "cache" / (key(0) + ".o")).c_str(), &found), 0);
-  EXPECT_EQ(found.st_mode & 0777, 0440u);
+  EXPECT_EQ(found.st_mode & 07777, 0444u);
   EXPECT_EQ(static_cast<uint64_t>(found.st_size), kFileBytes);
+  ASSERT_EQ(::stat((root_ / "cache").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 07777, 0755u);
 }
 
 TEST_F(CodeStoreTest, ThousandsFillNoMoreThanTheLimit) {
