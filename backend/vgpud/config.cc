@@ -6,6 +6,7 @@
 #include <toml++/toml.h>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -358,6 +359,8 @@ std::vector<ConfigKey> config_keys() {
 Result<Config> load_config(const std::string& path, const ReadLab& read_lab) {
   const std::string name = path.empty() ? kConfigFile : path;
   if (path.empty() && ::access(name.c_str(), F_OK) != 0) return parse_config("", name, read_lab);
+  std::error_code error;
+  if (std::filesystem::is_directory(name, error)) return Status::error(EISDIR, "{} is a folder", name);
   std::ifstream file(name);
   std::ostringstream text;
   text << file.rdbuf();

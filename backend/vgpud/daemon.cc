@@ -21,6 +21,8 @@
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
 #include "backend/vgpud/metrics/span_exporter.h"
+#include "backend/vgpud/notify.h"
+#include "backend/vgpud/owners.h"
 #include "backend/vgpud/sessions/session_supervisor.h"
 #include "memory/base/log.h"
 
@@ -55,6 +57,14 @@ Result<UniqueFd> listen_control(const Config& config) {
   }
   return socket;
 }
+
+// The name goes last of all but the lock: whoever does not find it may start another vgpud.
+struct SocketName {
+  std::string path;
+  ~SocketName() {
+    if (!path.empty()) ::unlink(path.c_str());
+  }
+};
 
 EventPtr on_signal(event_base* base, int number) {
   EventPtr result(event_new(
@@ -184,6 +194,8 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
   registry.value().settle(config.devices);
   auto listener = listen_control(config);
   if (!listener.ok()) return listener.status();
+  SocketName socket_name{control_socket(config.run)};
+  if (::geteuid() == 0) warn_of_missing(config);
 
   const BasePtr base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
@@ -232,10 +244,11 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
   for (const Gpu& gpu : gpus.value().all()) {
     log::info("device '{}' ({}) with {}", gpu.device.name, gpu.device.model, format_size(gpu.device.memory));
   }
+  notify_supervisor("READY=1");
   event_base_dispatch(base.get());
-  if (reload.wanted) return DaemonEnd::kReload;  // who asks meanwhile waits
-  ::unlink(control_socket(config.run).c_str());
-  return DaemonEnd::kStopped;
+  if (!reload.wanted) return DaemonEnd::kStopped;
+  socket_name.path.clear();  // who asks meanwhile waits
+  return DaemonEnd::kReload;
 }
 
 }  // namespace bandsaw

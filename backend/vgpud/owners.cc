@@ -43,7 +43,32 @@ SocketAccess vm_access(const Config& config) {
   return {.mode = octal(config.vm_mode), .group = find_group(config.vm_group)};
 }
 
+void warn_of_missing(const Config& config) {
+  const Config built_in;
+  const auto warn = [](const char* what, const char* key, const std::string& name, const char* then) {
+    log::warn("this host has no {} '{}' ({}): {}; make it, then restart vgpud", what, name, key, then);
+  };
+  const auto is_missing = [](const std::string& name, const std::string& usual) {
+    return name != usual && !name.empty() && !find_group(name);
+  };
+  if (is_missing(config.direct_group, built_in.direct_group)) {
+    warn("group", "direct.group", config.direct_group, "direct.sock is root's alone");
+  }
+  if (is_missing(config.vm_group, built_in.vm_group)) {
+    warn("group", "vm.group", config.vm_group, "vfio.sock is root's alone");
+  }
+  if (is_missing(config.admin_group, built_in.admin_group)) {
+    warn("group", "control.admin_group", config.admin_group, "only root may change anything");
+  }
+  if (config.vm_user != built_in.vm_user && !find_owner(config.vm_user).ok()) {
+    warn("user", "vm.user", config.vm_user, "vfio.sock of a virtual GPU with an owner is the owner's");
+  }
+}
+
 Status check_owner(const VgpuSpec& spec) {
+  if (!spec.direct_group.empty() && !find_group(spec.direct_group)) {
+    return Status::error(EINVAL, "this host has no group '{}' for direct.sock", spec.direct_group.substr(0, 64));
+  }
   if (spec.owner.empty()) return {};
   const auto found = find_owner(spec.owner);
   if (!found.ok()) {

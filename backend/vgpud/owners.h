@@ -17,6 +17,10 @@ Owner vm_owner_of(const VgpuSpec& spec, const Config& config);
 SocketAccess direct_access(const VgpuSpec& spec, const Config& config);
 SocketAccess vm_access(const Config& config);
 
+// Says which users and groups of the configuration this host does not have; nothing of those that are built in, which
+// are for hosts that have them.
+void warn_of_missing(const Config& config);
+
 // EINVAL: there is no such user or group, this vgpud cannot give sockets away, or permissions of direct.sock are asked
 // for beside an owner.
 Status check_owner(const VgpuSpec& spec);

@@ -37,7 +37,6 @@ int stop_sessions(const bandsaw::Config& config) {
   return 1;
 }
 
-// Sessions and runners inherit the library path that is left here.
 // In a container not every number is a user.
 bool is_user(uint32_t uid) {
   std::ifstream map("/proc/self/uid_map");
@@ -55,6 +54,7 @@ void forget_unmapped_users(bandsaw::Config* config) {
   config->first_runner_uid = 0;
 }
 
+// Sessions and runners inherit the library path that is left here.
 bandsaw::Status prepare_devices(bandsaw::Config* config) {
   if (const char* path = std::getenv("LD_LIBRARY_PATH")) {
     ::setenv("LD_LIBRARY_PATH", bandsaw::without_own_driver(path).c_str(), 1);
@@ -100,7 +100,8 @@ int write_manuals(const CLI::App& app, const std::string& folder) {
           bandsaw::manual_list("files", {{bandsaw::kConfigFile, "the configuration, see vgpud.toml(5)"},
                                          {"/run/bandsaw", "sockets, and one folder for each virtual GPU"},
                                          {"/var/lib/bandsaw", "the list of virtual GPUs, and their caches"}}) +
-          bandsaw::manual_section("exit status", "0: ended. 1: it could not begin. 2: the configuration is wrong.") +
+          bandsaw::manual_section(
+              "exit status", "0: ended. 1: it could not begin. 2: the command line or the configuration is wrong.") +
           bandsaw::manual_section("see also", "vgpuctl(1), vgpud.toml(5)")};
   const bandsaw::ManualPage file = {
       "vgpud.toml", 5, "configuration of vgpud",
@@ -123,13 +124,15 @@ int write_manuals(const CLI::App& app, const std::string& folder) {
 int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   std::string path;
   std::string manual;
-  bool stop = false, print_routes = false, release_cgroups = false, print_config = false;
+  bool stop = false, print_routes = false, release_cgroups = false, print_config = false, check_config = false;
   CLI::App app(
       "Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on. SIGHUP makes it "
       "read "
       "its configuration; one that is wrong changes nothing.",
       "vgpud");
   app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
+  app.add_flag("--check-config", check_config,
+               "say what is wrong in the configuration, and where, and do nothing else");
   app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
   app.add_flag("--print-routes", print_routes, "print the methods and paths of the control API");
   app.add_flag("--print-config", print_config, "print a sample of the configuration: all keys as they are built in");
@@ -137,7 +140,14 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   app.add_flag("--release-cgroups", release_cgroups,
                "for the unit's ExecStartPre: make room for vgpud in a cgroup whose sessions have lived on");
   app.set_version_flag("--version", std::string("vgpud ") + bandsaw::kBandsawVersion);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "vgpud: {}\n  see `vgpud --help`\n", error.what());
+    return 2;
+  }
   if (print_routes) {
     fmt::print("{}\n", fmt::join(bandsaw::Api::routes(), "\n"));
     return 0;
@@ -160,6 +170,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     bandsaw::log::error("{}", config.status().message());
     return 2;
   }
+  if (check_config) return 0;
   if (stop) return stop_sessions(config.value());
   if (config.value().session_program.empty()) {
     config.value().session_program = bandsaw::find_program("bandsaw-session", "session");

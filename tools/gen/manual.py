@@ -73,6 +73,8 @@ PROGRAMS = ("A program that finds Bandsaw's libcuda.so.1 uses virtual GPUs: thos
             "no effect.")
 LIBRARIES = ("Where Debian packages put the libraries; update-alternatives --config bandsaw-libraries chooses between "
              "them and a physical GPU's.")
+SOCKET = ("Direct mode: the way to a virtual GPU. In a container mount it and the folder of the libraries, and set "
+          "BANDSAW_VGPU=NAME and LD_LIBRARY_PATH to that folder.")
 MODULE = ("The kernel module that gives CUDA programs of a guest its virtual GPUs, as /dev/vgpu0 and so on. It is "
           "loaded when the device is found.")
 CRYPTO = ("The kernel module by which the kernel itself uses a virtual GPU: xts(aes) for the crypto API, as "
@@ -87,6 +89,7 @@ def generate(description):
         ("DESCRIPTION", [PROGRAMS]),
         ("ENVIRONMENT", [_variable(name, row) for name, row in description["variables"].items()]),
         ("FILES", [("/usr/lib/x86_64-linux-gnu/bandsaw", LIBRARIES),
+                   ("/run/bandsaw/NAME/direct.sock", SOCKET),
                    ("/dev/vgpuN", "A virtual GPU of a VM, from the module virtio_vgpu.")]),
         ("SEE ALSO", ["virtio_vgpu(4), vgpuctl(1)"])])
     parameters = {module: [_parameter(module, name, row) for name, row in rows.items()]

@@ -1,11 +1,15 @@
 #include "tools/vgpuctl/commands.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <thread>
 
 #include "backend/control/http_client.h"
+#include "backend/control/paths.h"
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
 #include "tools/vgpuctl/daemon_call.h"
@@ -192,6 +196,17 @@ std::string names_in_use(const json& vgpus) {
   return names;
 }
 
+// vgpud ends soon after its answer; until then another one cannot begin.
+bool has_ended(const Options& options) {
+  constexpr std::chrono::milliseconds kBetween{20};
+  constexpr int kTries = 500;
+  for (int i = 0; i < kTries; ++i) {
+    if (::access(control_socket(options.run).c_str(), F_OK) != 0) return true;
+    std::this_thread::sleep_for(kBetween);
+  }
+  return false;
+}
+
 }  // namespace
 
 int shutdown(const Options& options) {
@@ -205,8 +220,11 @@ int shutdown(const Options& options) {
                            options.json);
     }
   }
-  return finish(options, call(options, "POST", "/v1/shutdown"),
-                [](const json&) { fmt::print("vgpud and all sessions have ended\n"); });
+  const Reply reply = call(options, "POST", "/v1/shutdown");
+  const bool done = std::holds_alternative<json>(reply) && has_ended(options);
+  return finish(options, reply, [done](const json&) {
+    fmt::print("{}\n", done ? "vgpud and all sessions have ended" : "all sessions have ended, and vgpud is ending");
+  });
 }
 
 }  // namespace bandsaw::ctl

@@ -28,6 +28,18 @@ std::string instead_of(const std::string& word, const std::vector<std::string>& 
   return fmt::format("{} {}", all, fmt::join(names, ", "));
 }
 
+// In words of ours: "--compute takes a whole number, and not '30percent'".
+std::string not_converted(const CLI::App& command, const std::string& said) {
+  constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
+  const size_t between = said.find(kBetween);
+  if (!said.starts_with(kBegin) || between == said.npos) return said;
+  const std::string name = said.substr(kBegin.size(), between - kBegin.size());
+  const CLI::Option* const option = command.get_option_no_throw(name);
+  const bool whole = option && option->get_type_name().find("INT") != std::string::npos;
+  return fmt::format("{} takes a {}number, and not '{}'", name, whole ? "whole " : "",
+                     said.substr(between + kBetween.size()));
+}
+
 // What was wrong with the command line, and what to do.
 Refusal wrong_usage(CLI::App& app, const CLI::ParseError& error) {
   CLI::App* command = &app;
@@ -62,7 +74,7 @@ Refusal wrong_usage(CLI::App& app, const CLI::ParseError& error) {
     return {Exit::kUsage, fmt::format("`{}` has no option '{}'", called, extra.front()),
             instead_of(extra.front(), names, "the options are")};
   }
-  return {Exit::kUsage, error.what(), help};
+  return {Exit::kUsage, not_converted(*command, error.what()), help};
 }
 
 std::vector<Offer> named(const std::vector<std::string>& words) {

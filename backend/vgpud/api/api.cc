@@ -278,6 +278,7 @@ void Api::xml(const VgpuSpec& spec, const Answer& answer) const {
 
 void Api::shut_down(const Answer& answer) {
   log::info("asked to end every session and vgpud");
+  ending_ = true;
   session_manager_->remove_all([this, answer] {
     send(answer, 200, {{"ended", true}});
     shut_down_();

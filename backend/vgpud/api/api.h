@@ -155,6 +155,7 @@ class Api {
   uint64_t trace_ = 0, traces_ = 0;             // the one that is being recorded, 0: none; how many there were
   std::chrono::steady_clock::time_point trace_until_{};
   std::function<void()> shut_down_;
+  bool ending_ = false;  // sessions end, and vgpud after them
 };
 
 }  // namespace bandsaw

@@ -182,6 +182,9 @@ void Api::handle(const HttpRequest& request, Answer answer) {
     }
     answer = audited(request, vgpu, std::move(answer));
   }
+  if (found && ending_ && request.method != "GET") {
+    return refuse(answer, 503, "vgpud is ending", "start it again, then ask");
+  }
   if (found) return found->handle(*this, {request, vgpu, answer});
   if (methods.empty()) return refuse(answer, 404, "no such resource", "openapi.yaml, installed with vgpud, lists all");
   refuse(answer, 405, request.method + " is not possible here",

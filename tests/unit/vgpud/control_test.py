@@ -159,6 +159,8 @@ class TestControl(DaemonCase):
         self.refused(2, "did you mean 'show'?", "scheduler", "shw")
         self.refused(2, "did you mean '--compute'?", "create", "web0", "--memory", "1G", "--compte", "3")
         self.refused(2, "see `vgpuctl create --help`", "create", "web0")
+        self.refused(2, "--compute takes a whole number, and not '30percent'", "create", "web0", "--memory", "1G",
+                     "--compute", "30percent")
         for program in (VGPUCTL, VGPUD):
             said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
             assert re.fullmatch(rf"{program.name} \d+\.\d+\.\d+\n", said), said
