@@ -159,7 +159,7 @@ void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* optio
   top->add_option("--interval", options->interval, "seconds between two samples (default 1)")
       ->check(CLI::Range(0.05, 3600.0));
   top->add_option("--count", options->count, "end after so many tables (default: on q or ctrl-C)");
-  trace->add_option("-o,--output", options->output, "the file; open it in ui.perfetto.dev or chrome://tracing")
+  trace->add_option("-o,--output", options->output, "the file, or -; open it in ui.perfetto.dev or chrome://tracing")
       ->required();
   trace->add_option("--seconds", options->seconds, "how long to record (default 5; ctrl-C ends it earlier)")
       ->check(CLI::Range(0.01, 600.0));

@@ -97,7 +97,8 @@ std::string usage_state(const json& view) {
   if (!get<std::string>(view, "/live/suspension/saved", "").empty()) return "saved";
   if (get(view, "/suspended", false)) return "suspended";
   if (get(view, "/live/suspension/asleep", false)) return "asleep";
-  return vm ? (get(view, "/live/vm/driver", false) ? "vm" : "vm (no driver)") : "idle";
+  if (vm) return get(view, "/live/vm/driver", false) ? "vm" : "vm (no driver)";
+  return get(view, "/live/processes", json::array()).empty() ? "idle" : "direct";
 }
 
 std::string state_line(const json& view) {

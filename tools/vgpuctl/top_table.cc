@@ -174,7 +174,9 @@ std::vector<std::string> top_lines(const json& status, const json& rates) {
   std::vector<std::vector<std::string>> rows = {{"NAME", "GPU", "COMPUTE/SHARE", "      WAIT", "COPY IN", "      WAIT",
                                                  "COPY OUT", "      WAIT", "MEMORY USED / SHARE", "CALLS/S",
                                                  "LAUNCHES/S", "PROC"}};
-  for (const json& vgpu : rates["vgpus"]) rows.push_back(row(vgpu));
+  auto vgpus = rates["vgpus"].get<std::vector<json>>();
+  std::sort(vgpus.begin(), vgpus.end(), name_less);
+  for (const json& vgpu : vgpus) rows.push_back(row(vgpu));
   std::vector<std::string> lines = table_lines(rows);
   lines.insert(lines.begin(), device_line(status));
   return lines;

@@ -205,13 +205,19 @@ void TopView::command(char character) {
   }
 }
 
-std::string TopView::footer(size_t matches, size_t total) const {
+std::string TopView::footer(size_t matches, size_t total, size_t columns) const {
   if (editing_) return fmt::format("filter: {}_   enter: keep, escape: all", filter_);
   std::string text = fmt::format("{}-{} of {}", matches ? first_ + 1 : 0, std::min(first_ + page_, matches), matches);
   if (!filter_.empty()) text += fmt::format(" with '{}' (of {})", filter_, total);
   const Column* column = sorted_column(sort_);
   text += fmt::format(", by {}{}", column ? column->sorted_by : "name", reverse_ ? " reversed" : "");
-  return text + "   q quit  / filter  r reverse  sort: n c s w i o m l p";
+  const char* hints = "";
+  for (const char* shorter : {"   q quit  / filter  r reverse  sort: n c s w i o m l p",
+                              "  q quit  / filter  r reverse  sort: ncswiomlp", "  q / r ncswiomlp"}) {
+    hints = shorter;
+    if (text.size() + std::strlen(hints) <= columns) break;
+  }
+  return text + hints;
 }
 
 std::vector<Line> TopView::lines(const json& status, const json& rates, size_t rows, size_t columns) {
@@ -241,7 +247,7 @@ std::vector<Line> TopView::lines(const json& status, const json& rates, size_t r
     lines.push_back({vgpu_line(name_of(vgpus[i]), name_width, rank, &vgpus[i]), Line::Style::kPlain});
   }
   if (lines.size() + 1 < rows) lines.resize(rows - 1);
-  lines.push_back({footer(vgpus.size(), rates["vgpus"].size()), Line::Style::kFooter});
+  lines.push_back({footer(vgpus.size(), rates["vgpus"].size(), columns), Line::Style::kFooter});
   if (lines.size() > rows) lines.resize(rows);
   for (Line& line : lines) {
     if (line.text.size() > columns) line.text.resize(columns);

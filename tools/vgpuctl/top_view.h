@@ -32,7 +32,7 @@ class TopView {
  private:
   void edit(KeyPress press);
   void command(char character);
-  std::string footer(size_t matches, size_t total) const;
+  std::string footer(size_t matches, size_t total, size_t columns) const;
 
   char sort_ = 'n';  // the key of a column
   bool reverse_ = false;

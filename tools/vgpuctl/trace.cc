@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 
 #include "memory/base/json.h"
 #include "tools/vgpuctl/chrome_trace.h"
@@ -25,7 +26,9 @@ void learn_names(const Options& options, ProcessNames* names) {
 }  // namespace
 
 int trace(const Options& options) {
-  std::ofstream file(options.output);
+  const bool to_stdout = options.output == "-";
+  std::ofstream file;
+  if (!to_stdout) file.open(options.output);
   if (!file) {
     return print_refusal({kRefused, fmt::format("cannot write {}: {}", options.output, std::strerror(errno)),
                           "name a file in a folder that you may write"},
@@ -45,6 +48,11 @@ int trace(const Options& options) {
   const Reply taken = call(options, "POST", "/v1/trace/take", std::get<json>(started));
   if (const Refusal* refusal = std::get_if<Refusal>(&taken)) return print_refusal(*refusal, options.json);
   const json& content = std::get<json>(taken);
+  if (to_stdout) {
+    std::cout << chrome_trace(content, names) << std::flush;
+    if (std::cout) return kOk;
+    return print_refusal({kRefused, "cannot write the trace", "make room where the output goes"}, false);
+  }
   file << chrome_trace(content, names);
   file.close();
   if (!file) {

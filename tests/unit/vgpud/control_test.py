@@ -212,6 +212,11 @@ class TestControl(DaemonCase):
         client = self.direct("web0")
         table = self.ok("top", "--interval", "0.05", "--count", "2").split("\n\n")
         assert len([part for part in table if "web0" in part]) == 2
+        assert self.ok("list", "-o", "name,state", "--no-header") == "web0  direct\n"
+        for name in ("web10", "web2"):
+            self.ok("create", name, "--memory", "1G")
+        names = [line.split()[0] for line in self.ok("top", "--interval", "0.05", "--count", "1").splitlines() if line]
+        assert names[2:] == ["web0", "web2", "web10"]
         assert "\x1b" not in "".join(table)
         lines = self.ok("top", "--interval", "0.05", "--count", "3", "--json").splitlines()
         assert len(lines) == 3
@@ -290,6 +295,7 @@ class TestControl(DaemonCase):
         file = self.folder / "trace.json"
         assert "time slices are in" in self.ok("trace", "-o", str(file), "--seconds", "0.1")
         assert isinstance(json.loads(file.read_text())["traceEvents"], list)
+        assert isinstance(json.loads(self.ok("trace", "-o", "-", "--seconds", "0.1"))["traceEvents"], list)
         self.refused(1, "cannot write", "trace", "-o", "/nonexistent/x", "--seconds", "0.1")
         self.refused(2, "", "trace", "--seconds", "0.1")
 

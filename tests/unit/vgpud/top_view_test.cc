@@ -78,6 +78,16 @@ TEST_F(TopViewTest, SaysTheMostOnEightyColumns) {
   EXPECT_NE(lines[23].text.find("1-20 of 60"), std::string::npos);
 }
 
+TEST_F(TopViewTest, NoKeyIsCutOffOnEightyColumns) {
+  for (const char* keys : {"n", "c", "w", "l", "r", "/vm-1"}) {
+    type(keys);
+    view_.press({Key::kEnter, 0});
+    std::string footer = draw().back().text;
+    std::erase(footer, ' ');
+    EXPECT_TRUE(footer.ends_with("ncswiomlp")) << footer;
+  }
+}
+
 TEST_F(TopViewTest, SaysWhoIsSuspended) {
   all_["vgpus"][59]["state"] = kSuspended;  // vm-1
   const auto lines = draw();

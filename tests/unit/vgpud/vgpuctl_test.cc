@@ -75,7 +75,7 @@ TEST(Rates, WhoIsNewOrAwayHasNone) {
 
 TEST(TopLines, LineUp) {
   json second = view(2000, 1000, 0, 10, 2'500'000);
-  second["name"] = "a-much-longer-name";
+  second["name"] = "web0-with-a-much-longer-name";
   const json result = rates({view(1000, 0, 0, 0, 0), second}, json::array({view(2000, 371, 5, 10, 1000), second}));
   const auto lines =
       top_lines({{"devices", {{{"id", "soft:0"}, {"lost", ""}}, {{"id", "soft:1"}, {"lost", "gone"}}}}}, result);
