@@ -192,7 +192,8 @@ void read_sandbox(ConfigReader* reader, Config* config) {
 void read_metrics(ConfigReader* reader, Config* config) {
   std::string listen;
   reader->text("metrics.listen", &listen,
-               "127.0.0.1:9495, say: GET /metrics there; whoever reaches the address may read the names and the "
+               "127.0.0.1:9495, say: GET /metrics there; systemd's unit needs the drop-in network.conf for it "
+               "(/usr/share/bandsaw/systemd); whoever reaches the address may read the names and the "
                "figures; empty: nobody listens");
   if (!listen.empty())
     reader->check("metrics.listen", parse_listen(listen, &config->metrics_address, &config->metrics_port));

@@ -22,6 +22,7 @@
 #include "backend/sandbox/cgroup.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/daemon.h"
+#include "backend/vgpud/metrics/metrics_server.h"
 #include "backend/vgpud/probe.h"
 #include "memory/base/log.h"
 #include "memory/base/version.h"
@@ -78,6 +79,16 @@ std::string find_log_program(const std::string& session_program) {
   if (std::string found = bandsaw::find_program("bandsaw-log", "session"); !found.empty()) return found;
   const std::string beside = std::filesystem::path(session_program).replace_filename("bandsaw-log").string();
   return ::access(beside.c_str(), X_OK) == 0 ? beside : std::string();
+}
+
+// The configuration, if what it needs is there too.
+bandsaw::Result<bandsaw::Config> read_config(const std::string& path, const bandsaw::ReadLab& read_lab) {
+  auto config = bandsaw::load_config(path, read_lab);
+  if (!config.ok()) return config;
+  bandsaw::Status status = bandsaw::check_network(config.value().metrics_address, config.value().metrics_port);
+  if (status.ok()) status = bandsaw::check_network(config.value().traces_address, config.value().traces_port);
+  if (!status.ok()) return status;
+  return config;
 }
 
 // The same process, as it was started. It finds its sessions as one that was started anew does.
@@ -165,7 +176,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     bandsaw::release_controllers();
     return 0;
   }
-  auto config = bandsaw::load_config(path, read_lab);
+  auto config = read_config(path, read_lab);
   if (!config.ok()) {
     bandsaw::log::error("{}", config.status().message());
     return 2;
@@ -200,7 +211,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     return 1;
   }
   const auto end =
-      bandsaw::run_daemon(config.value(), [&path, &read_lab] { return bandsaw::load_config(path, read_lab).status(); });
+      bandsaw::run_daemon(config.value(), [&path, &read_lab] { return read_config(path, read_lab).status(); });
   if (!end.ok()) {
     bandsaw::log::error("{}", end.status().message());
     return 1;

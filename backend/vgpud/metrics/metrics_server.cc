@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 namespace bandsaw {
 namespace {
@@ -59,11 +60,33 @@ Status parse_listen(const std::string& text, std::string* address, uint16_t* por
   return {};
 }
 
+namespace {
+
+Result<UniqueFd> tcp_socket(const Address& where) {
+  UniqueFd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket) return socket;
+  if (errno != EAFNOSUPPORT) return Status::system("cannot make a TCP socket for the metrics");
+  return Status::error(EAFNOSUPPORT,
+                       "'metrics.listen' and 'metrics.traces' need a network, which systemd's unit keeps from vgpud: "
+                       "`mkdir -p /etc/systemd/system/vgpud.service.d && ln -s "
+                       "/usr/share/bandsaw/systemd/network.conf /etc/systemd/system/vgpud.service.d/ && systemctl "
+                       "daemon-reload && systemctl restart vgpud`");
+}
+
+}  // namespace
+
+Status check_network(const std::string& address, uint16_t port) {
+  Address where;
+  if (address.empty() || !read_address(address, port, &where)) return {};
+  return tcp_socket(where).status();
+}
+
 Result<UniqueFd> listen_tcp(const std::string& address, uint16_t port) {
   Address where;
   if (!read_address(address, port, &where)) return Status::error(EINVAL, "'{}' is not an IP address", address);
-  UniqueFd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return Status::system("cannot make a TCP socket for the metrics");
+  auto made = tcp_socket(where);
+  if (!made.ok()) return made;
+  UniqueFd socket = std::move(made.value());
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&where.storage), where.length) < 0 ||

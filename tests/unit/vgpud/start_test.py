@@ -1,8 +1,11 @@
 """How vgpud begins and ends: its command line, its configuration, and whoever started it."""
+import ctypes
+import errno
 import os
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 
 import pytest
@@ -30,6 +33,29 @@ def test_a_configuration_is_checked_and_nothing_else_is_done(tmp_path):
     assert status == 2 and f"{file}:2:10: 'scheduler.policy' is wrong" in said, said
     status, said = vgpud("--config", tmp_path, "--check-config")
     assert status == 2 and f"{tmp_path} is a folder" in said, said
+
+
+def forbid_network():
+    """In this process and its children, as systemd's RestrictAddressFamilies=AF_UNIX does."""
+    af_inet, number_of_socket, refuse, allow = socket.AF_INET, 41, 0x00050000 | errno.EAFNOSUPPORT, 0x7FFF0000
+    load, equal, end = 0x20, 0x15, 0x06  # of the number, then of the first argument
+    program = b"".join(struct.pack("=HBBI", *line) for line in [
+        (load, 0, 0, 0), (equal, 0, 3, number_of_socket), (load, 0, 0, 16), (equal, 0, 1, af_inet), (end, 0, 0, refuse),
+        (end, 0, 0, allow)])
+    lines = ctypes.create_string_buffer(program, len(program))
+    filters = struct.pack("HP", len(program) // 8, ctypes.addressof(lines))
+    call = ctypes.CDLL(None, use_errno=True).prctl
+    no_new_privileges, set_seccomp, by_filter = 38, 22, 2
+    assert call(no_new_privileges, 1, 0, 0, 0) == 0 and call(set_seccomp, by_filter, filters, 0, 0) == 0
+
+
+def test_a_unit_without_a_network_says_what_metrics_need(tmp_path):
+    file = tmp_path / "vgpud.toml"
+    file.write_text('[metrics]\nlisten = "127.0.0.1:9495"\n')
+    done = subprocess.run([VGPUD, "--config", file, "--check-config"], preexec_fn=forbid_network, capture_output=True,
+                          text=True, check=False, timeout=60)
+    assert done.returncode == 2 and "/usr/share/bandsaw/systemd/network.conf" in done.stderr, done.stderr
+    assert vgpud("--config", file, "--check-config") == (0, "")
 
 
 class TestStart(DaemonCase):
