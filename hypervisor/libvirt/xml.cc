@@ -85,8 +85,8 @@ Status check_machine(xmlNode* root) {
   const std::string machine = type ? attribute(type, "machine") : "";
   if (machine != "pc" && !machine.starts_with("pc-i440fx")) return {};
   return Status::error(
-      EINVAL, "the domain's machine is '{}', which has no PCI Express: define it with machine='q35' in <os><type>",
-      machine);
+      EPROTONOSUPPORT,
+      "the domain's machine is '{}', which has no PCI Express: define it with machine='q35' in <os><type>", machine);
 }
 
 void add_argument(xmlNode* line, xmlNs* ns, const std::string& value) {

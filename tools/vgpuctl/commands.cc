@@ -120,8 +120,18 @@ int create(const Options& options) {
 
 int destroy(const Options& options) {
   const std::string target = vgpu_target(options) + (options.force ? "?force=1" : "");
-  return finish(options, call(options, "DELETE", target),
-                [](const json& done) { fmt::print("destroyed {}\n", done.value("name", "")); });
+  std::string domain;
+  if (options.force) {
+    const Reply before = call(options, "GET", vgpu_target(options));
+    if (const json* view = std::get_if<json>(&before)) domain = view->value("domain", "");
+  }
+  return finish(options, call(options, "DELETE", target), [&domain](const json& done) {
+    const std::string name = done.value("name", "");
+    fmt::print("destroyed {}\n", name);
+    if (domain.empty()) return;
+    fmt::print("what domain {} has of it yet goes by `vgpuctl detach {} {}`; until then it may not start\n", domain,
+               name, domain);
+  });
 }
 
 int list(const Options& options) { return print_list(options, "/v1/vgpus", list_rows); }

@@ -31,6 +31,9 @@ Refusal libvirt_refusal(const Status& status, const Options& options, const std:
       return {kRefused, status.message(),
               "start libvirt (`systemctl start libvirtd`), name its URI with --connect, or paste what "
               "`vgpuctl xml` prints and use --record-only"};
+    case EPROTONOSUPPORT:
+      return {kRefused, fmt::format("domain '{}': {}", domain, status.message()),
+              fmt::format("`virsh edit {}`", domain)};
     case EINVAL:
       return {kRefused, fmt::format("domain '{}': {}", domain, status.message()),
               fmt::format("repair its <metadata> with `virsh edit {}`; `vgpuctl xml {}` prints how it should be",

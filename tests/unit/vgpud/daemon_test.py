@@ -65,6 +65,8 @@ class TestDaemon(DaemonCase):
         self.refused(1, "attached to domain 'dom'", "attach", "web0", "other", "--record-only")
         self.ok("detach", "web0", "--record-only")
         assert json.loads(self.ok("list", "--json"))[0]["memory"] == 8 << 30
+        self.ok("attach", "web0", "dom", "--record-only")
+        assert "`vgpuctl detach web0 dom`" in self.ok("destroy", "web0", "--force")
 
     def test_no_daemon(self):
         self.daemon.terminate()
