@@ -1,5 +1,7 @@
 """A libvirt domain with a virtual GPU from end to end: from attach to the last fault on the way."""
+import json
 import os
+import pathlib
 import signal
 import time
 
@@ -7,7 +9,7 @@ import pytest
 
 from lab import cuda_programs, host
 from lab.cuda_programs import Program
-from lab.paths import REPO
+from lab.paths import REPO, environment
 from lab.shell import Failure, wait_until
 
 
@@ -138,6 +140,48 @@ def test_a_program_that_is_reniced_has_another_priority(guest):
     finally:
         guest.shell("killall busy")
     wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")
+    guest.kernel_is_content()
+
+
+@pytest.fixture(name="two_devices")
+def _two_devices(device, guest):
+    """vgpud has a second device, until the test has ended; sessions and the machine do not hear of it."""
+    if device != "soft":
+        pytest.skip("programs on a GPU stay there")
+    assert guest
+    config = pathlib.Path(environment()["BANDSAW_RUN"]).parent / "vgpud.toml"
+    before = config.read_text()
+
+    def devices() -> int:
+        said = host.vgpuctl("status", "--json", check=False)  # nobody answers while vgpud begins anew
+        return len(json.loads(said.stdout)["devices"]) if said.returncode == 0 else 0
+
+    def reload(text: str, count: int) -> None:
+        config.write_text(text)
+        os.kill(host.vgpuctl_json("status")["pid"], signal.SIGHUP)
+        wait_until(lambda: devices() == count, 20, f"{count} devices")
+        wait_until(lambda: host.live("test0"), 20, "its session")
+
+    reload('devices = ["soft:0", "soft:1"]\n' + before[before.index("[swap]"):], 2)
+    yield
+    host.vgpuctl("move", "test0", "soft:0", check=False)
+    reload(before, 1)
+
+
+def test_a_program_counts_through_moves(guest, two_devices):
+    rounds = "tail -1 /tmp/suspend.log"
+    guest.shell("rm -f /tmp/told; mkfifo /tmp/told; sleep 600 >/tmp/told &")
+    guest.start("suspend", "\n3\n", 8, stdin="/tmp/told")
+    before = host.live("test0")["processes"][0]["runner"]
+    for device in ("soft:1", "soft:0", "soft:1"):
+        host.vgpuctl("move", "test0", device)
+        assert host.vgpuctl_json("show", "test0")["device"] == device
+        seen = guest.shell(rounds)[1]
+        wait_until(lambda seen=seen: guest.shell(rounds)[1] != seen, 20, "the next round")
+    assert host.live("test0")["processes"][0]["runner"] == before
+    guest.shell("echo end >/tmp/told")
+    wait_until(lambda: guest.shell(rounds)[1].strip() == "ok", 20, "the comparison of every word")
+    guest.runs_programs()
     guest.kernel_is_content()
 
 
