@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <optional>
@@ -29,15 +31,27 @@
 namespace bandsaw {
 namespace {
 
+const char* whose_folders(int error) {
+  const bool others = ::geteuid() != 0 && (error == EACCES || error == EPERM);
+  return others ? "; become root, or name folders of yours by BANDSAW_RUN and BANDSAW_STATE" : "";
+}
+
 Status make_folders(const Config& config) {
   for (const std::string& folder : {config.run, config.state, config.state + "/vgpus"}) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    if (error) return Status::error(error.value(), "cannot make {}: {}", folder, error.message());
+    if (error) {
+      return Status::error(error.value(), "cannot make {}: {}{}", folder, error.message(),
+                           whose_folders(error.value()));
+    }
   }
   // Sessions reach their own folders there by another user.
   const std::string vgpus = config.state + "/vgpus";
-  if (::chmod(vgpus.c_str(), 0755) < 0) return Status::system("cannot set the permissions of {}", vgpus);
+  if (::chmod(vgpus.c_str(), 0755) < 0) {
+    const int code = errno;
+    return Status::error(code, "cannot set the permissions of {}: {}{}", vgpus, std::strerror(code),
+                         whose_folders(code));
+  }
   return {};
 }
 

@@ -1,5 +1,6 @@
 // trace: records who had which engine when.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -23,39 +24,18 @@ void learn_names(const Options& options, ProcessNames* names) {
   if (const json* found = std::get_if<json>(&views)) add_names(*found, names);
 }
 
-}  // namespace
-
-int trace(const Options& options) {
-  const bool to_stdout = options.output == "-";
-  std::ofstream file;
-  if (!to_stdout) file.open(options.output);
-  if (!file) {
-    return print_refusal({kRefused, fmt::format("cannot write {}: {}", options.output, std::strerror(errno)),
-                          "name a file in a folder that you may write"},
-                         options.json);
-  }
-  Signals signals;
-  const Reply started = call(options, "POST", "/v1/trace/start", {{"seconds", options.seconds}});
-  if (const Refusal* refusal = std::get_if<Refusal>(&started)) return print_refusal(*refusal, options.json);
-  ProcessNames names;
-  learn_names(options, &names);
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(options.seconds * 1e9));
-  while (signals.wait(end, false) == Signals::Event::kResized) {
-  }
-  // Of those that begin while it is recorded too; one that both begins and ends is called by its slot.
-  learn_names(options, &names);
-  const Reply taken = call(options, "POST", "/v1/trace/take", std::get<json>(started));
-  if (const Refusal* refusal = std::get_if<Refusal>(&taken)) return print_refusal(*refusal, options.json);
-  const json& content = std::get<json>(taken);
-  if (to_stdout) {
+// To standard output, or to `file`, which loses what it had.
+int deliver(const Options& options, const json& content, const ProcessNames& names, std::ofstream* file) {
+  if (options.output == "-") {
     std::cout << chrome_trace(content, names) << std::flush;
     if (std::cout) return kOk;
     return print_refusal({kRefused, "cannot write the trace", "make room where the output goes"}, false);
   }
-  file << chrome_trace(content, names);
-  file.close();
-  if (!file) {
+  file->close();
+  file->open(options.output, std::ios::trunc);
+  *file << chrome_trace(content, names);
+  file->close();
+  if (!*file) {
     return print_refusal(
         {kRefused, fmt::format("cannot write {}: {}", options.output, std::strerror(errno)), "make room on that disk"},
         options.json);
@@ -69,6 +49,37 @@ int trace(const Options& options) {
     if (lost > 0) fmt::print("{} more found no room: record for a shorter time\n", lost);
   }
   return kOk;
+}
+
+}  // namespace
+
+int trace(const Options& options) {
+  const bool to_stdout = options.output == "-";
+  const bool is_new = !to_stdout && ::access(options.output.c_str(), F_OK) != 0;
+  std::ofstream file;
+  if (!to_stdout) file.open(options.output, std::ios::app);  // what is there stays until there is something else
+  if (!file) {
+    return print_refusal({kRefused, fmt::format("cannot write {}: {}", options.output, std::strerror(errno)),
+                          "name a file in a folder that you may write"},
+                         options.json);
+  }
+  Signals signals;
+  const Reply started = call(options, "POST", "/v1/trace/start", {{"seconds", options.seconds}});
+  if (const Refusal* refusal = std::get_if<Refusal>(&started)) {
+    if (is_new) ::unlink(options.output.c_str());
+    return print_refusal(*refusal, options.json);
+  }
+  ProcessNames names;
+  learn_names(options, &names);
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(options.seconds * 1e9));
+  while (signals.wait(end, false) == Signals::Event::kResized) {
+  }
+  // Of those that begin while it is recorded too; one that both begins and ends is called by its slot.
+  learn_names(options, &names);
+  const Reply taken = call(options, "POST", "/v1/trace/take", std::get<json>(started));
+  if (const Refusal* refusal = std::get_if<Refusal>(&taken)) return print_refusal(*refusal, options.json);
+  return deliver(options, std::get<json>(taken), names, &file);
 }
 
 }  // namespace bandsaw::ctl

@@ -72,6 +72,10 @@ class TestDaemon(DaemonCase):
         self.daemon.terminate()
         self.daemon.wait(10)
         self.refused(3, "vgpud is not running", "list")
+        (self.folder / "old").write_text("a trace")
+        for name in ("old", "new"):
+            self.refused(3, "vgpud is not running", "trace", "-o", str(self.folder / name), "--seconds", "0.1")
+        assert (self.folder / "old").read_text() == "a trace" and not (self.folder / "new").exists()
 
     def test_a_second_daemon_is_refused(self):
         second = self.spawn()

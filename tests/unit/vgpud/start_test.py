@@ -35,6 +35,17 @@ def test_a_configuration_is_checked_and_nothing_else_is_done(tmp_path):
     assert status == 2 and f"{tmp_path} is a folder" in said, said
 
 
+def test_who_may_not_make_its_folders_hears_what_to_do(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    folder = tmp_path / "roots"
+    folder.mkdir()
+    variables = {**os.environ, "BANDSAW_RUN": str(folder / "run"), "BANDSAW_STATE": str(folder / "state")}
+    run = subprocess.run([VGPUD, "--config", "/dev/null"], user=65534, group=65534, extra_groups=[], env=variables,
+                         capture_output=True, text=True, check=False, timeout=60, cwd="/")
+    assert run.returncode == 1 and "become root, or name folders of yours" in run.stderr, run.stderr
+
+
 def forbid_network():
     """In this process and its children, as systemd's RestrictAddressFamilies=AF_UNIX does."""
     af_inet, number_of_socket, refuse, allow = socket.AF_INET, 41, 0x00050000 | errno.EAFNOSUPPORT, 0x7FFF0000
