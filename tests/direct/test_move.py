@@ -22,8 +22,8 @@ class Mover(Tenant):
     """The one that moves."""
     mib = 16
 
-    def __init__(self, daemon: Daemon):
-        super().__init__(daemon, "mover")
+    def __init__(self, daemon: Daemon, name: str = "mover"):
+        super().__init__(daemon, name)
 
     def _launches(self) -> dict[int, int]:
         return {one["process"]: one["usage"]["launches"] for one in self.view()["live"]["processes"]}
@@ -106,6 +106,62 @@ def test_what_is_shared_stays(mover):
     assert mover.view()["device"] == "soft:0"
     mover.goes_on()
     end(program)
+
+
+def test_a_device_is_emptied_while_programs_count(mover):
+    daemon = mover.daemon
+    daemon.create("second", 40, "--gpu", "soft:0", memory="128M")
+    try:
+        second = Mover(daemon, "second")
+        programs = [mover.counting(), mover.counting(), second.counting()]
+        done = vgpuctl("drain", "soft:0", "--move", variables=daemon.variables)
+        assert done.stdout.splitlines() == ["mover is on soft:1", "second is on soft:1",
+                                            "soft:0 takes no new virtual GPUs, and has none"]
+        for one in (mover, second):
+            one.goes_on()
+        mover.ctl("move", "soft:0", refused="it is drained")
+        for program in programs:
+            end(program)
+    finally:
+        vgpuctl("undrain", "soft:0", variables=daemon.variables)
+        daemon.destroy("second")
+
+
+def test_of_two_moves_at_once_one_is_refused(mover):
+    program = mover.counting()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: vgpuctl("move", "mover", "soft:1", check=False,
+                                               variables=mover.daemon.variables), range(2)))
+    assert sorted(one.returncode for one in done) == [0, 1], [one.stderr for one in done]
+    assert mover.view()["device"] == "soft:1"
+    end(program)
+
+
+@pytest.mark.parametrize("after_s", [0, 0.01])
+def test_a_runner_that_dies_on_the_way_takes_its_program_alone(mover, after_s):
+    other, program = mover.counting(), mover.counting(8)
+    runner = mover.view()["live"]["processes"][-1]["runner"]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(vgpuctl, "move", "mover", "soft:1", check=False, variables=mover.daemon.variables)
+        time.sleep(after_s)
+        os.kill(runner, signal.SIGKILL)
+        where = "soft:1" if asked.result().returncode == 0 else "soft:0"
+    status, output = program.finish(20)
+    assert status == 3, output[-300:]
+    assert (mover.view()["device"], mover.view()["live"]["suspension"]["state"]) == (where, "running")
+    mover.goes_on()
+    end(other)
+
+
+@pytest.mark.full  # it is waited for for 10 s
+def test_what_does_not_end_stays(mover):
+    endless, program = mover.start("endless.cu"), mover.counting(8)
+    endless.first_line("running")
+    mover.ctl("move", "soft:1", refused="did not end within 10 s")
+    assert (mover.view()["device"], mover.view()["live"]["suspension"]["state"]) == ("soft:0", "running")
+    program.line(10)
+    end(program)
+    endless.kill()
 
 
 @pytest.mark.parametrize("after_s", [0.004, 0.03])
