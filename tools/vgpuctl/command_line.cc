@@ -225,6 +225,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   list->add_option("-o,--output", options->columns, "columns, by their headings: name,memory,state (default: all)")
       ->delimiter(',');
   list->add_flag("--no-header", options->no_header, "leave the headings out");
+  list->add_option("--gpu,--device", options->device, "those of this device alone, by its name or UUID");
   auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
   share_options(set, options, false);
   libvirt_options(set, options);
@@ -268,6 +269,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
                      options);
   move->add_option("DEVICE", options->device,
                    "by name, as `vgpuctl status` lists it, or by UUID (default: any other with room, as for create)");
+  move->add_option("--gpu,--device", options->device, "the same, written as for create");
   auto* drain = app->add_subcommand("drain", "let a device have no new virtual GPUs; those on it go on");
   auto* undrain = app->add_subcommand("undrain", "put a drained device back into service");
   for (CLI::App* one : {drain, undrain}) {

@@ -134,7 +134,36 @@ int destroy(const Options& options) {
   });
 }
 
-int list(const Options& options) { return print_list(options, "/v1/vgpus", list_rows); }
+namespace {
+
+// As vgpud takes them: "soft" is "soft:0".
+bool is_device(const json& device, const char* name, const char* uuid, const std::string& wanted) {
+  const std::string called = device.value(name, ""), zero = "soft:0";
+  const auto whole = [&zero](const std::string& text) { return text == "soft" ? zero : text; };
+  return whole(called) == whole(wanted) || (!wanted.empty() && device.value(uuid, "") == wanted);
+}
+
+// Those of the device that was asked for, which may be gone while its virtual GPUs are kept.
+Reply vgpus_on_device(const Options& options) {
+  Reply reply = call(options, "GET", "/v1/vgpus");
+  json* const vgpus = std::get_if<json>(&reply);
+  if (!vgpus || options.device.empty()) return reply;
+  json found = json::array();
+  for (const json& vgpu : *vgpus) {
+    if (is_device(vgpu, "device", "device_uuid", options.device)) found.push_back(vgpu);
+  }
+  if (!found.empty()) return found;
+  const Reply status = call(options, "GET", "/v1/status");
+  if (std::holds_alternative<Refusal>(status)) return status;
+  for (const json& device : std::get<json>(status).value("devices", json::array())) {
+    if (is_device(device, "id", "uuid", options.device)) return found;
+  }
+  return Refusal{kNotFound, fmt::format("no device '{}'", options.device), "`vgpuctl status` lists the devices"};
+}
+
+}  // namespace
+
+int list(const Options& options) { return print_list(options, vgpus_on_device(options), list_rows); }
 
 int show(const Options& options) { return finish(options, call(options, "GET", vgpu_target(options)), print_vgpu); }
 

@@ -42,9 +42,8 @@ Reply call(const Options& options, const std::string& method, const std::string&
                  content.value("hint", "")};
 }
 
-int print_list(const Options& options, const std::string& target,
+int print_list(const Options& options, const Reply& reply,
                std::vector<std::vector<std::string>> (*rows)(nlohmann::json list)) {
-  const Reply reply = call(options, "GET", target);
   if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
   auto lines = rows(std::get<nlohmann::json>(reply));
   if (!options.columns.empty()) {

@@ -32,8 +32,9 @@ int finish(const Options& options, const Reply& reply, Print print) {
   return kOk;
 }
 
-// The list at `target`, as a table of the columns that were asked for, or as JSON. `rows`: its headings and lines.
-int print_list(const Options& options, const std::string& target,
+// The list that vgpud has given, as a table of the columns that were asked for, or as JSON. `rows`: its headings and
+// lines.
+int print_list(const Options& options, const Reply& reply,
                std::vector<std::vector<std::string>> (*rows)(nlohmann::json list));
 
 // /v1/vgpus/NAME with the name as one part of the path.

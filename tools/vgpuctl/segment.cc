@@ -75,7 +75,9 @@ int revoke_segment(const Options& options) {
   });
 }
 
-int list_segments(const Options& options) { return print_list(options, "/v1/segments", segment_rows); }
+int list_segments(const Options& options) {
+  return print_list(options, call(options, "GET", "/v1/segments"), segment_rows);
+}
 
 int destroy_segment(const Options& options) {
   return finish(options, call(options, "DELETE", target_of(options, options.force ? "?force=1" : "")),

@@ -34,6 +34,16 @@ class TestTwoSoftwareDevices(DaemonCase):
                 for one in devices.values()] == [(4, 1, 100, 1, ""), (8, 5, 100, 1, "")]
         assert devices["soft:1"]["sms"] == 8
 
+    def test_those_of_one_device_are_listed(self):
+        for name, device in (("a", "soft:0"), ("b", "soft:1")):
+            self.ok("create", name, "--memory", "1G", "--gpu", device)
+        for device, names in (("soft", "a"), ("soft:0", "a"), ("soft:1", "b")):
+            assert self.ok("list", "--gpu", device, "--no-header", "-o", "name").split() == [names]
+            assert [one["name"] for one in json.loads(self.ok("list", "--gpu", device, "--json"))] == [names]
+        self.refused(4, "no device 'soft:7'", "list", "--gpu", "soft:7")
+        assert "a is on soft:1" in self.ok("move", "a", "--gpu", "soft:1")
+        assert self.ok("list", "--gpu", "soft:0", "--no-header") == ""
+
     def test_placement_by_room(self):
         for name, device in (("a", "soft:1"), ("b", "soft:0"), ("c", "soft:0"), ("d", "soft:0")):
             share = {"a": "60", "b": "10", "c": "40", "d": "30"}[name]
