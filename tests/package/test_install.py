@@ -45,6 +45,14 @@ def found(pattern: str, text: str) -> str:
     return match.group(1)
 
 
+def test_without_a_runner_the_service_waits_for_one(booted: BootedRoot, before: Before):
+    assert before.files
+    said = booted.apt("install --no-install-recommends /files/bandsaw_*.deb")
+    assert "Could not" not in said and "failed" not in said.lower(), said
+    assert booted.shell("systemctl show --value -p ActiveState -p ConditionResult vgpud").split() == ["inactive", "no"]
+    assert "the package bandsaw-cuda has the runner of GPUs" in booted.try_("vgpuctl doctor")[1]
+
+
 def test_installing_all_of_them_ends_with_a_running_service(booted: BootedRoot, before: Before):
     assert before.files
     booted.apt("install --no-install-recommends /files/bandsaw*.deb")

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "backend/control/paths.h"
 #include "memory/base/json.h"
 #include "memory/base/unique_fd.h"
 #include "tools/vgpuctl/daemon_call.h"
@@ -98,6 +99,7 @@ HostFacts this_host(const Options& options) {
       .has_group = [](const std::string& name) { return ::getgrnam(name.c_str()) != nullptr; },
       .is_member = is_member,
       .has_user = [](const std::string& name) { return ::getpwnam(name.c_str()) != nullptr; },
+      .has_runner = [] { return !find_runner().empty(); },
       .libvirt_problem = [&options] { return libvirt_problem(options); },
       .status_json = [&options]() -> std::optional<std::string> {
         const Reply reply = call(options, "GET", "/v1/status");

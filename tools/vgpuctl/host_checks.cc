@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "backend/control/paths.h"
+
 namespace bandsaw::ctl {
 namespace {
 
@@ -31,7 +33,11 @@ std::optional<Release> first_release(const std::string& text) {
   return std::nullopt;
 }
 
-Finding daemon(const std::optional<std::string>& status) {
+Finding daemon(const HostFacts& host, const std::optional<std::string>& status) {
+  if (!status && !host.has_runner()) {
+    return {Verdict::kBad, "vgpud", "nobody answers, and no runner is beside this vgpuctl",
+            std::string("install one, and it starts: ") + kRunnerPackages};
+  }
   if (!status) {
     return {Verdict::kBad, "vgpud", "nobody answers, or not to you",
             "`systemctl start vgpud`, and `journalctl -u vgpud` if it ends; you need the group bandsaw to look"};
@@ -191,7 +197,7 @@ Finding hook(const HostFacts& host) {
 
 std::vector<Finding> check_host(const HostFacts& host) {
   const auto status = host.status_json();
-  std::vector<Finding> findings = {daemon(status)};
+  std::vector<Finding> findings = {daemon(host, status)};
   devices(status, &findings);
   for (const auto& check : {groups, cgroup, kvm, qemu, libvirt, qemu_user, confinement, hook, driver}) {
     findings.push_back(check(host));

@@ -20,6 +20,7 @@ struct HostFacts {
   std::function<bool(const std::string& group)> has_group;
   std::function<bool(const std::string& user, const std::string& group)> is_member;
   std::function<bool(const std::string& user)> has_user;
+  std::function<bool()> has_runner;                             // of any device, where packages put it
   std::function<std::optional<std::string>()> libvirt_problem;  // nothing: it answers
   // GET /v1/status; nothing: vgpud does not answer.
   std::function<std::optional<std::string>()> status_json;

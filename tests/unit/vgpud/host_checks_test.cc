@@ -31,6 +31,7 @@ class HostChecks : public testing::Test {
     host_.is_member = [this](const std::string& user, const std::string& group) {
       return members_.contains(user + ":" + group);
     };
+    host_.has_runner = [this] { return runner_; };
     host_.libvirt_problem = [this] { return libvirt_; };
     host_.status_json = [this] { return status_; };
   }
@@ -55,6 +56,7 @@ class HostChecks : public testing::Test {
       {"sh -c command -v nvidia-cuda-mps-control", "/usr/bin/nvidia-cuda-mps-control"}};
   std::set<std::string> groups_ = {"bandsaw", "bandsaw-admin", "kvm"}, users_ = {"libvirt-qemu"},
                         members_ = {"libvirt-qemu:kvm"};
+  bool runner_ = true;
   std::optional<std::string> libvirt_;
   std::optional<std::string> status_ =
       R"({"devices": [{"id": "cuda:0", "lost": "", "compute": {"by": "time-slices"}}]})";
@@ -87,6 +89,13 @@ TEST_F(HostChecks, WhatIsMissingIsSaidWithWhatToDo) {
   }
   EXPECT_EQ(find("vgpud").verdict, Verdict::kBad);
   EXPECT_EQ(find("MPS").found, "not looked at") << "there is no driver";
+}
+
+TEST_F(HostChecks, NoRunnerIsTold) {
+  status_.reset();
+  EXPECT_NE(find("vgpud").to_do.find("systemctl start vgpud"), std::string::npos);
+  runner_ = false;
+  EXPECT_NE(find("vgpud").to_do.find("bandsaw-soft"), std::string::npos) << find("vgpud").to_do;
 }
 
 TEST_F(HostChecks, OldReleasesAreTold) {
