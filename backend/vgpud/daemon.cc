@@ -261,7 +261,7 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
   notify_supervisor("READY=1");
   event_base_dispatch(base.get());
   if (!reload.wanted) return DaemonEnd::kStopped;
-  socket_name.path.clear();  // who asks meanwhile waits
+  socket_name.path.clear();  // it answers again once vgpud has begun anew
   return DaemonEnd::kReload;
 }
 
