@@ -1,6 +1,6 @@
 #include "backend/vgpud/daemon.h"
 
-#include <grp.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,6 +16,7 @@
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/plan_options.h"
+#include "backend/vgpud/control_listener.h"
 #include "backend/vgpud/gpu.h"
 #include "backend/vgpud/gpu_watch.h"
 #include "backend/vgpud/history.h"
@@ -55,23 +56,6 @@ Status make_folders(const Config& config) {
   return {};
 }
 
-Result<UniqueFd> listen_control(const Config& config) {
-  const std::string path = control_socket(config.run);
-  auto socket =
-      listen_unix(path, SOCK_STREAM, static_cast<unsigned>(std::strtoul(config.control_mode.c_str(), nullptr, 8)));
-  if (!socket.ok()) return socket;
-  const ::group* group = ::getgrnam(config.control_group.c_str());
-  if (!group && ::geteuid() == 0 && !config.control_group.empty()) {
-    log::warn(
-        "this host has no group '{}' (control.group): only root may look; `addgroup --system {}`, then restart vgpud",
-        config.control_group, config.control_group);
-  }
-  if (group && ::geteuid() == 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), group->gr_gid) < 0) {
-    return Status::system("cannot give {} to group {}", path, config.control_group);
-  }
-  return socket;
-}
-
 // The name goes last of all but the lock: whoever does not find it may start another vgpud.
 struct SocketName {
   std::string path;
@@ -96,6 +80,7 @@ EventPtr on_signal(event_base* base, int number) {
 struct Reload {
   event_base* base;
   std::function<Status()> check_config;
+  HttpServer* server = nullptr;
   bool wanted = false;
 
   void take() {
@@ -105,7 +90,9 @@ struct Reload {
     }
     log::info("SIGHUP: vgpud begins anew with the configuration; its sessions go on");
     wanted = true;
-    event_base_loopbreak(base);
+    if (server) server->accept_no_more();
+    constexpr timeval kSoon{0, 50000};  // answers leave first
+    event_base_loopexit(base, &kSoon);
   }
 };
 
@@ -208,6 +195,7 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
   registry.value().settle(config.devices);
   auto listener = listen_control(config);
   if (!listener.ok()) return listener.status();
+  UniqueFd kept(::fcntl(listener.value().get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   SocketName socket_name{control_socket(config.run)};
   if (::geteuid() == 0) warn_of_missing(config);
 
@@ -254,6 +242,7 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
     handler = spans->traced(std::move(handler));
   }
   HttpServer server(base.get(), std::move(listener.value()), std::move(handler));
+  reload.server = &server;
   log::info("vgpud is ready: {}, {} virtual GPUs", control_socket(config.run), registry.value().all().size());
   for (const Gpu& gpu : gpus.value().all()) {
     log::info("device '{}' ({}) with {}", gpu.device.name, gpu.device.model, format_size(gpu.device.memory));
@@ -261,7 +250,8 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
   notify_supervisor("READY=1");
   event_base_dispatch(base.get());
   if (!reload.wanted) return DaemonEnd::kStopped;
-  socket_name.path.clear();  // it answers again once vgpud has begun anew
+  socket_name.path.clear();  // who asks meanwhile waits
+  hand_over(std::move(kept));
   return DaemonEnd::kReload;
 }
 

@@ -1,7 +1,6 @@
 #include "backend/vgpud/program.h"
 
 #include <fmt/ranges.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "backend/control/paths.h"
 #include "backend/sandbox/cgroup.h"
 #include "backend/vgpud/api/api.h"
+#include "backend/vgpud/control_listener.h"
 #include "backend/vgpud/daemon.h"
 #include "backend/vgpud/metrics/metrics_server.h"
 #include "backend/vgpud/probe.h"
@@ -93,7 +93,7 @@ bandsaw::Result<bandsaw::Config> read_config(const std::string& path, const band
 
 // The same process, as it was started. It finds its sessions as one that was started anew does.
 int begin_anew(char** argv) {
-  ::close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+  bandsaw::close_the_rest();
   ::execv("/proc/self/exe", argv);
   bandsaw::log::error("vgpud cannot begin anew: {}", std::strerror(errno));
   return 1;
@@ -171,6 +171,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   if (!manual.empty()) return write_manuals(app, manual);
 
   ::signal(SIGHUP, SIG_IGN);  // until the daemon's loop takes it
+  bandsaw::hide_handed_over();
   bandsaw::start_log("vgpud");
   if (release_cgroups) {
     bandsaw::release_controllers();

@@ -125,8 +125,7 @@ def test_a_reload_with_what_cannot_work_changes_nothing(booted: BootedRoot):
         assert booted.try_("systemctl reload vgpud")[0] != 0
         assert said in booted.shell("journalctl --sync; journalctl -u vgpud -o cat -n 20")
         assert "band+" in booted.shell("vgpuctl status")
-    booted.shell(f"mv {file}.before {file}; systemctl reload vgpud")
-    booted.shell("for i in $(seq 100); do vgpuctl status && exit 0; sleep 0.1; done; exit 1")  # it has begun anew
+    booted.shell(f"mv {file}.before {file}; systemctl reload vgpud && vgpuctl status")
     assert booted.shell("systemctl show --value -p MainPID vgpud") == daemon
 
 

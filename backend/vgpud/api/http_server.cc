@@ -4,6 +4,7 @@
 #include <event2/bufferevent.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -96,7 +97,11 @@ HttpServer::HttpServer(event_base* base, UniqueFd listener, Handler handler)
   evhttp_set_timeout(http_.get(), kTimeoutS);
   evhttp_set_allowed_methods(http_.get(), EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_PATCH | EVHTTP_REQ_DELETE);
   evhttp_set_gencb(http_.get(), on_request, this);
-  evhttp_accept_socket(http_.get(), listener.release());
+  bound_ = evhttp_accept_socket_with_handle(http_.get(), listener.release());
+}
+
+void HttpServer::accept_no_more() {
+  if (bound_) evconnlistener_disable(evhttp_bound_socket_get_listener(bound_));
 }
 
 HttpServer::~HttpServer() = default;

@@ -13,6 +13,7 @@
 #include "memory/base/unique_fd.h"
 
 struct evhttp;
+struct evhttp_bound_socket;
 struct evhttp_request;
 
 namespace bandsaw {
@@ -42,12 +43,16 @@ class HttpServer {
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
 
+  // Whoever connects from now on waits for another server of the same socket.
+  void accept_no_more();
+
  private:
   static void on_request(evhttp_request* request, void* self);
   struct FreeHttp {
     void operator()(evhttp* http) const;
   };
   std::unique_ptr<evhttp, FreeHttp> http_;
+  evhttp_bound_socket* bound_ = nullptr;  // of http_
   Handler handler_;
 };
 

@@ -115,6 +115,15 @@ class TestDaemon(DaemonCase):
         assert until(lambda: self.show("web0")["live"])
         assert self.daemon.poll() is None and self.show("web0")["session"]["pid"] == session
 
+    def test_who_asks_during_a_reload_waits(self):
+        logged = self.log_text().count("vgpud is ready")
+        for number in range(1, 4):
+            self.daemon.send_signal(signal.SIGHUP)
+            while self.log_text().count("vgpud is ready") < logged + number:
+                self.ok("status")
+        environment = pathlib.Path(f"/proc/{self.daemon.pid}/environ").read_bytes()  # as of the last exec
+        assert b"BANDSAW_CONTROL_LISTENER=" in environment
+
     def test_restarts_in_a_row_harm_nobody(self):
         self.ok("create", "web0", "--memory", "1G")
         client = self.direct("web0")
@@ -265,7 +274,7 @@ class TestDaemon(DaemonCase):
         assert self.show("web0")["compute"] == 42
         log = self.log_text()
         assert "audit: user 12345" in log and "may not DELETE /v1/vgpus/web0" in log
-        line = next(line for line in log.splitlines() if "audit" in line and "PATCH" in line and "200" in line)
+        line = next(line for line in log.splitlines() if "audit" in line and "PATCH" in line and ": 200, " in line)
         before, _, after = line.partition(", from ")[2].partition(", to ")
         assert '"compute":42' in after and '"compute":42' not in before
 
