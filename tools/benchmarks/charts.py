@@ -126,6 +126,17 @@ def redraw(path: pathlib.Path, folder: pathlib.Path | None) -> int:
     return 0
 
 
+def store(folder: pathlib.Path | None, benchmark: str, result: dict, text: str, charts: dict[str, Chart]) -> None:
+    """What `--out` does, if it was given: the result with its charts as JSON, the table, and the charts drawn."""
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = folder / f"{benchmark}.json"
+    stored.write_text(json.dumps({**result, "charts": to_json(charts)}, indent=1) + "\n")
+    (folder / f"{benchmark}.txt").write_text(text + "\n")
+    draw(charts, folder, stored, benchmark)
+
+
 def draw(charts: dict[str, Chart], folder: pathlib.Path, stored: pathlib.Path, benchmark: str) -> None:
     """Draws them, or says how that is done elsewhere; `stored` is the JSON that holds them."""
     if not charts:

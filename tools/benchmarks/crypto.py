@@ -151,12 +151,8 @@ def run(arguments: list[str]) -> int:
             rows = direct(device, mib, options.rounds, options.sizes)
             pictures = drawn(rows, device)
     text = vm_table(rows) if options.vm else table(rows)
-    result = {"device": device, "results": rows, "charts": charts.to_json(pictures)}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "crypto.json").write_text(json.dumps(result, indent=1) + "\n")
-        (options.out / "crypto.txt").write_text(text + "\n")
-        charts.draw(pictures, options.out, options.out / "crypto.json", "crypto")
-    print(json.dumps({"device": device, "results": rows}, indent=1) if options.json else text)
+    result = {"device": device, "results": rows}
+    charts.store(options.out, "crypto", result, text, pictures)
+    print(json.dumps(result, indent=1) if options.json else text)
     return exit_status([f"{row.get('direction') or row['cipher']}: bytes are wrong"
                         for row in rows if not row["right"]])

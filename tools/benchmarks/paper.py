@@ -172,11 +172,6 @@ def run(arguments: list[str]) -> int:
             results.append(result)
             pictures |= found
     text = "\n\n".join(table(result) for result in results)
-    stored = {"results": results, "charts": charts.to_json(pictures)}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "paper.json").write_text(json.dumps(stored, indent=1) + "\n")
-        (options.out / "paper.txt").write_text(text + "\n")
-        charts.draw(pictures, options.out, options.out / "paper.json", "paper")
+    charts.store(options.out, "paper", {"results": results}, text, pictures)
     print(json.dumps(results, indent=1) if options.json else text)
     return 0

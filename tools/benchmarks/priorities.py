@@ -165,11 +165,6 @@ def run(arguments: list[str]) -> int:
             setup.prepare_for(device)
         rows = measure(device, options)
     text, result = table(rows), {"device": device, "results": rows}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        stored = {**result, "charts": charts.to_json(drawn(rows, device))}
-        (options.out / "priorities.json").write_text(json.dumps(stored, indent=1) + "\n")
-        (options.out / "priorities.txt").write_text(text + "\n")
-        charts.draw(drawn(rows, device), options.out, options.out / "priorities.json", "priorities")
+    charts.store(options.out, "priorities", result, text, drawn(rows, device))
     print(json.dumps(result, indent=1) if options.json else text)
     return exit_status(missed(rows))

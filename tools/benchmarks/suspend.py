@@ -172,11 +172,7 @@ def run(arguments: list[str]) -> int:
             rows = [one_size(daemon, mib, device, options) for mib in sizes]
         finally:
             daemon.end()
-    result = {"device": device, "results": rows, "charts": charts.to_json(drawn(rows, device))}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "suspend.json").write_text(json.dumps(result, indent=1) + "\n")
-        (options.out / "suspend.txt").write_text(table(rows) + "\n")
-        charts.draw(drawn(rows, device), options.out, options.out / "suspend.json", "suspend")
-    print(json.dumps({"device": device, "results": rows}, indent=1) if options.json else table(rows))
+    text, result = table(rows), {"device": device, "results": rows}
+    charts.store(options.out, "suspend", result, text, drawn(rows, device))
+    print(json.dumps(result, indent=1) if options.json else text)
     return exit_status(missed(rows, device))

@@ -161,12 +161,7 @@ def run(arguments: list[str]) -> int:
         host.use_device(settings.device)
         setup.prepare_for(settings.device)
         results = measure(settings, options)
-    stored = {"device": settings.device, "results": results,
-              "charts": charts.to_json(drawn(results, settings.device))}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "swap.json").write_text(json.dumps(stored, indent=1) + "\n")
-        (options.out / "swap.txt").write_text(table(results) + "\n")
-        charts.draw(drawn(results, settings.device), options.out, options.out / "swap.json", "swap")
-    print(json.dumps({"device": settings.device, "results": results}, indent=1) if options.json else table(results))
+    text, result = table(results), {"device": settings.device, "results": results}
+    charts.store(options.out, "swap", result, text, drawn(results, settings.device))
+    print(json.dumps(result, indent=1) if options.json else text)
     return exit_status(missed(results, settings.device))

@@ -122,11 +122,6 @@ def run(arguments: list[str]) -> int:
             setup.prepare_for(device)
         rows = measure(device, options)
     text, result = table(rows), {"device": device, "results": rows, "thresholds": thresholds(rows)}
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        stored = {**result, "charts": charts.to_json(drawn(rows, device))}
-        (options.out / "window.json").write_text(json.dumps(stored, indent=1) + "\n")
-        (options.out / "window.txt").write_text(text + "\n")
-        charts.draw(drawn(rows, device), options.out, options.out / "window.json", "window")
+    charts.store(options.out, "window", result, text, drawn(rows, device))
     print(json.dumps(result, indent=1) if options.json else text)
     return exit_status(missed(rows))
