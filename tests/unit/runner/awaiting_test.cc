@@ -20,11 +20,6 @@ class Awaiting : public Sliced {
   }
   ~Awaiting() override { grant_page_->planned = 0; }
 
-  void plan() {
-    process_->gate().pause();
-    grant_page_->planned = 1;
-    gate().open = 0;
-  }
   void copy(uint64_t stream = 0) {
     const auto in = linear_copy(device_base(), VGPU_MEMORY_DEVICE, kHost, VGPU_MEMORY_HOST, 64);
     ring_.send(Opcode::kCopy, wire::CopyArgs{in, stream, {2, 7}});

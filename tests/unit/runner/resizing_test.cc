@@ -23,9 +23,7 @@ TEST_F(Resized, MoreComeBesideThemAndFewerStayWithoutAStop) {
   EXPECT_EQ(device().seen(),
             (Seen{"3 persistent at most 3 from 0", "copy", "fork 1", beside + "5", "copy", beside + "10", "copy"}));
   EXPECT_EQ(device().limits(), (std::vector<uint64_t>{1, 2, 1, 2}));
-  device_->hold_work(false);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  let_end();
   // What all of them claimed counts, and what is left is launched as before.
   EXPECT_EQ(device().seen().at(7), "3 persistent at most 3 from 15");
   EXPECT_EQ(counters().launches, 1u);
@@ -38,9 +36,7 @@ TEST_F(Resized, OneThatHasNotBegunKeepsItsNumber) {
   TestRing::wait([&] { return device().queries >= 3; });
   EXPECT_EQ(device().told, 0);
   EXPECT_EQ(device().seen().size(), 2u);
-  device_->hold_work(false);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  let_end();
 }
 
 // As above, where the arbiter plans: the number is the plan's, and no stop is in between.
@@ -51,11 +47,9 @@ class ResizedByPlan : public Resized {
     device().hold = false;
     launch(3);
     EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-    process_->gate().pause();
     device().hold = true;
     gate().no_waiters = 1;
-    grant_page_->planned = 1;
-    gate().open = 0;
+    plan();
   }
   ~ResizedByPlan() override { grant_page_->planned = 0; }
 

@@ -256,6 +256,18 @@ class Sliced : public Guest {
     gate().granted = number;
     futex_wake(&gate().granted);
   }
+  // From now on the arbiter plans, and nobody begins unasked.
+  void plan() {
+    process_->gate().pause();
+    grant_page_->planned = 1;
+    gate().open = 0;
+  }
+  // What the device was told to hold ends, and with it all that the program waits for.
+  void let_end() {
+    device_->hold_work(false);
+    device_->finish();
+    EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  }
   SlicingCounters& counters() { return process_->usage_page().slot().slicing; }
 
   // The kernel with more in it.

@@ -404,9 +404,7 @@ TEST_F(StalledPersistent, MoreBlocksClaimWhatIsLeft) {
   // Twice it is looked whether they claim.
   EXPECT_EQ(device().seen(), (Seen{"3 persistent from 0", "copy", "copy", "copy", "fork 1", "30 persistent from 5"}));
   EXPECT_EQ(device().told, 1);
-  device_->hold_work(false);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  let_end();
   EXPECT_EQ(device().seen().back(), "join");
   EXPECT_EQ(device().told, 1);
   launch(30);

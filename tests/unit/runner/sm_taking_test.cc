@@ -32,9 +32,7 @@ TEST_F(Taken, AnSmIsLeftAndWhatWasOnItComesBack) {
   EXPECT_EQ(stops()[1], (std::vector<uint32_t>{1, 1, 1, 1, 0, 0, 0, 0}));
   // These cannot come back beside others that run: all stop, and are launched again.
   device().claims = 50;
-  device_->hold_work(false);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  let_end();
   EXPECT_EQ(device().seen().at(5), "6 persistent at 0 from 10");
   EXPECT_EQ(counters().launches, 1u);
 }
@@ -47,9 +45,7 @@ TEST_F(Taken, ALaunchThatEndsWhileItIsAskedGoesOn) {
   TestRing::wait([&] { return device().seen().size() == 3; });
   EXPECT_EQ(device().seen(), (Seen{"6 persistent at 0 from 0", "copy", "copy"}));
   device().claims = 55;
-  device_->hold_work(false);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  let_end();
   EXPECT_EQ(device().seen().at(3), "6 persistent at 0 from 5");
 }
 
@@ -60,9 +56,7 @@ TEST_F(Taken, NoneIsLeftBeforeTheLaunchHasBegun) {
   TestRing::wait([&] { return device().queries >= 3; });
   EXPECT_TRUE(stops().empty());
   device().claims = 60;
-  device_->hold_work(false);
-  device_->finish();
-  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  let_end();
 }
 
 // As above, where the arbiter plans: it says how many.
@@ -73,11 +67,9 @@ class TakenByPlan : public Taken {
     device().claims = 6;
     launch(6);
     EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-    process_->gate().pause();
     device().hold = true;
     gate().no_waiters = 1;
-    grant_page_->planned = 1;
-    gate().open = 0;
+    plan();
   }
   ~TakenByPlan() override { grant_page_->planned = 0; }
 };
