@@ -63,7 +63,7 @@ class SlicingDaemon(Daemon):
     """One vgpud with one virtual GPU; the code that it has compiled stays for the next one."""
 
     def __init__(self, setting: Setting):
-        super().__init__(setting.device, "band+", name="slices", tables=setting.tables(), keep=True)
+        super().__init__(setting.device, "band", name="slices", tables=setting.tables(), keep=True)
         if self._ask("show", VGPU, "--json", check=False).returncode != 0:
             self._ask("create", VGPU, "--memory", setting.memory, "--compute", "100", "--copy", "100")
         self._before = self._usage()
