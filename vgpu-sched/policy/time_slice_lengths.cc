@@ -22,7 +22,7 @@ void TimeSliceWeights::each_burst(const std::function<double(const Entry&)>& par
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active || entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
-      if (process.never_rests() || process.burst < kShortBurst) continue;
+      if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
       use(kRoom * static_cast<double>(process.burst), part(entry));
     }
   }
@@ -138,7 +138,7 @@ bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Time>& wanted) cons
     const Entry& entry = entries_.at(vgpu);
     if (entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
-      if (process.never_rests() || process.burst < kShortBurst) continue;
+      if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
       if ((process.burst <= entry.slice) != (process.burst <= slice)) return true;
     }
   }

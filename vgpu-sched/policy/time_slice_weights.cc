@@ -235,8 +235,7 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
 void TimeSliceWeights::share_out() {
   std::vector<Share> active;
   for (auto& [vgpu, entry] : entries_) {
-    const bool bursty = !entry.processes.empty() && is_bursty(entry);
-    entry.active = now_ - entry.last_busy <= (bursty ? options_.burst_memory : options_.memory);
+    entry.active = now_ - entry.last_busy <= (is_bursty(entry) ? options_.burst_memory : options_.memory);
     if (!entry.active) entry.lag = std::clamp<double>(entry.lag, 0, static_cast<double>(options_.carry));
     if (entry.active) active.push_back(entry.share);
   }
@@ -244,15 +243,25 @@ void TimeSliceWeights::share_out() {
   for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, scale) : 0;
 }
 
+// What one did that has had no work for long, as one that waits for the next program, does not matter.
+bool TimeSliceWeights::works(const TimeSliceProcess& process) const {
+  return now_ - process.last_busy <= options_.burst_memory;
+}
+
 // Whether it has so little at a time that only shorter time slices of others would help it.
-bool TimeSliceWeights::is_bursty(const Entry& entry) {
-  return std::all_of(entry.processes.begin(), entry.processes.end(),
-                     [&](const auto& process) { return process.second.burst < std::min(entry.slice, kShortBurst); });
+bool TimeSliceWeights::is_bursty(const Entry& entry) const {
+  bool any = false;
+  for (const auto& [number, process] : entry.processes) {
+    if (!works(process)) continue;
+    if (process.burst >= std::min(entry.slice, kShortBurst)) return false;
+    any = true;
+  }
+  return any;
 }
 
 bool TimeSliceWeights::has_bursty() const {
   return std::any_of(entries_.begin(), entries_.end(),
-                     [](const auto& entry) { return entry.second.active && is_bursty(entry.second); });
+                     [this](const auto& entry) { return entry.second.active && is_bursty(entry.second); });
 }
 
 // Lags per fraction. What is beyond the bound is forgotten. What all lack who fill their time slices is owed to none of

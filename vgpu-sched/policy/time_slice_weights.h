@@ -161,7 +161,8 @@ class TimeSliceWeights {
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
   void note(std::span<const Load> loads);
   void share_out();
-  static bool is_bursty(const Entry& entry);
+  bool works(const TimeSliceProcess& process) const;
+  bool is_bursty(const Entry& entry) const;
   bool has_bursty() const;
   void settle_lags();
   void each_burst(const std::function<double(const Entry&)>& part,

@@ -234,6 +234,19 @@ TEST_F(TimeSliceWeightsTest, ShortWorkGetsWhatOthersWereNotPromised) {
   EXPECT_GT(inference.steps, 0);
 }
 
+// A process that has worked once and waits since then, as one does that is ready for the next program.
+TEST_F(TimeSliceWeightsTest, WhoDoesNothingDoesNotHideThatItsNeighboursWorkIsShort) {
+  programs_.reserve(3);
+  add(1, 75);
+  add(2, 25, 300 * kMicrosecond, 500 * kMicrosecond);
+  Program& waiting = add(2, 25, 100 * kMicrosecond);
+  waiting.steps = 3;
+  waiting.back_at = 1000 * kSecond;
+  const auto parts = after(3 * kSecond, 3 * kSecond);
+  EXPECT_LE(parts[0], 0.85);
+  EXPECT_GE(parts[1], 0.10);
+}
+
 // It left most of its promise to the other one, which has its own at once when the short work comes quickly again.
 TEST_F(TimeSliceWeightsTest, ShortWorkDoesNotCatchUpAtTheCostOfPromises) {
   programs_.reserve(2);
