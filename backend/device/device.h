@@ -382,16 +382,16 @@ class Device {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
 
-  // What is put on streams for this engine between the two is a time slice; `done` is called when the device has done
-  // all of it, or will not any more, perhaps from inside the call. One time slice of an engine is open at a time. A
-  // device that keeps these measures nothing.
+  // What is put on streams for this engine between the two is a time slice; `done` is called when all of it is done, or
+  // will not be, perhaps from inside the call. One of an engine is open at a time. A device may measure nothing.
   virtual void time_slice_begin(unsigned /*engine*/) {}
   virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
   // Nothing of the open one has begun: its time will not hold how long issuing it took.
   virtual bool time_slice_waits(unsigned /*engine*/) { return true; }
+  // The program has waited for the end of all of them. False: it may not have.
+  virtual bool time_slices_over(unsigned /*engine*/) { return false; }
   // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
-  // `goes_on` twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot, now or
-  // ever.
+  // `goes_on` twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot.
   virtual bool keep_engine(std::function<bool()> /*goes_on*/, std::function<void()> /*ended*/) { return false; }
 
   // Work on streams. While a stream captures, these add nodes, and call `done`, which may be null, at once.

@@ -142,6 +142,7 @@ class CudaDevice final : public Device {
   bool keep_engine(std::function<bool()> goes_on, std::function<void()> ended) override;
   void time_slice_begin(unsigned engine) override { time_slices_->begin(engine); }
   bool time_slice_waits(unsigned engine) override { return time_slices_->waits(engine); }
+  bool time_slices_over(unsigned engine) override { return time_slices_->over(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { time_slices_->end(engine, std::move(done)); }
 
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;

@@ -11,6 +11,7 @@ namespace bandsaw::cuda {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kTelling = 1 << 20;  // bytes that tell how fast an engine copies
+constexpr size_t kStreamsMost = 16;     // that are asked whether their work has ended
 constexpr double kEventsMs = 0.00125;   // between two events with nothing between them, on an H100
 
 // Whoever still has something of it to do holds a reference; the last one's end is the time slice's.
@@ -53,6 +54,22 @@ void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& s
   if (events_.take(stream->context, &part.start) != CUDA_SUCCESS) return;
   if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
   slice->parts.push_back(std::move(part));
+  auto& at_work = at_work_[engine];
+  const bool there = std::ranges::any_of(at_work, [&](const auto& other) { return other.lock() == stream; });
+  if (!there && at_work.size() <= kStreamsMost) at_work.push_back(stream);
+}
+
+bool TimeSliceMeter::over(unsigned engine) {
+  std::lock_guard lock(mutex_);
+  auto& at_work = at_work_[engine];
+  const bool all_known = at_work.size() <= kStreamsMost;
+  const auto has_ended = [&](const std::weak_ptr<CudaStream>& weak) {
+    const auto stream = weak.lock();
+    return !stream || (all_known && stream->work.finished()) || stream->context->work.finished();
+  };
+  if (!std::ranges::all_of(at_work, has_ended)) return false;
+  at_work.clear();
+  return true;
 }
 
 bool TimeSliceMeter::waits(unsigned engine) {

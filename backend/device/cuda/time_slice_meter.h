@@ -43,6 +43,9 @@ class TimeSliceMeter {
   void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
   // Nothing of the open time slice has begun.
   bool waits(unsigned engine);
+  // The program has seen the ends of all that was put on streams for the engine. The completions' thread sees them too,
+  // but a program that launches again at once is sooner.
+  bool over(unsigned engine);
   // Before a stream, or a context with its streams, is destroyed or may capture: nothing can be measured there then.
   void leave(const std::shared_ptr<CudaStream>& stream);
   void leave(const CudaContextRef& context);
@@ -74,6 +77,8 @@ class TimeSliceMeter {
   std::array<std::atomic<uint64_t>, kEngines> speed_{16000, 16000, 16000};
   std::mutex mutex_;
   std::array<TimeSliceRef, kEngines> open_;  // guarded by mutex_
+  // Streams that had work since over() was true. Guarded by mutex_.
+  std::array<std::vector<std::weak_ptr<CudaStream>>, kEngines> at_work_;
 
   // What has been counted, in milliseconds after an event that is kept for it.
   struct Counted {

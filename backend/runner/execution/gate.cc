@@ -141,7 +141,11 @@ void GateView::enter_unasked(unsigned engine) {
 void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
   if (slice.counted) {
-    if (state.in_flight++ == 0) note_pause(engine);
+    if (state.in_flight++ == 0) {
+      note_pause(engine);
+    } else if (engine == kCompute && !keeps_engine_ && device_->time_slices_over(engine)) {
+      grant_page_->gates[slot_][engine].rests.fetch_add(1, std::memory_order_relaxed);  // its end is not yet seen here
+    }
   }
   state.slice = slice;
   if (engine != kCompute) return device_->time_slice_begin(engine);

@@ -225,6 +225,37 @@ TEST_F(TimeSliceMeterTest, OfADestroyedContextNothingIsAsked) {
   EXPECT_EQ(end(kCompute), 0u);
 }
 
+TEST_F(TimeSliceMeterTest, AllIsOverWhenTheProgramHasSeenTheEndOfEachStream) {
+  const auto one = stream(1), two = stream(2);
+  EXPECT_TRUE(meter_.over(0));
+  meter_.begin(0);
+  for (const auto& each : {one, two}) {
+    each->work.add();
+    work(0, each, 5);
+  }
+  end(0);
+  EXPECT_FALSE(meter_.over(0)) << "the completions' thread has seen it, the program has not";
+  one->work.finish(one->work.count());
+  EXPECT_FALSE(meter_.over(0));
+  two->work.finish(two->work.count());
+  EXPECT_TRUE(meter_.over(0));
+}
+
+TEST_F(TimeSliceMeterTest, OfManyStreamsOnlyTheirContextTells) {
+  std::vector<std::shared_ptr<CudaStream>> many;
+  meter_.begin(0);
+  for (uint64_t number = 1; number <= 20; ++number) {
+    many.push_back(stream(number));
+    many.back()->work.add();
+    work(0, many.back(), 5);
+    many.back()->work.finish(many.back()->work.count());
+  }
+  end(0);
+  EXPECT_FALSE(meter_.over(0));
+  context_->work.finish(context_->work.count());
+  EXPECT_TRUE(meter_.over(0));
+}
+
 TEST_F(TimeSliceMeterTest, WhatAnotherThreadWaitsForLastsUntilItIsLetGo) {
   meter_.begin(kCopyOut);
   auto held = meter_.hold(kCopyOut, 7);

@@ -39,7 +39,9 @@ class TimeSliceDevice final : public FakeDevice {
     let_go = std::move(ended_then);
     return can_keep;
   }
+  bool time_slices_over(unsigned) override { return over; }
   std::atomic<int> begun{0};
+  bool over = false;
   int keeps = 0;  // how often the engine was to be kept
   bool can_keep = true;
   std::function<bool()> goes_on;

@@ -34,6 +34,13 @@ TEST_F(KeepGate, AGateThatKeepsTheEngineDoesNotRest) {
   EXPECT_TRUE(device_.goes_on()) << "it has had work since";
 }
 
+TEST_F(KeepGate, WhatTheProgramHasSeenTheEndOfIsNoRestWhileTheEngineIsKept) {
+  step();
+  device_.over = true;
+  step();
+  EXPECT_EQ(gate().rests, 0u);
+}
+
 TEST_F(KeepGate, LongPausesAreForOthers) {
   step();
   clock_.pass(std::chrono::microseconds(1100));

@@ -49,6 +49,21 @@ TEST_F(WideOpenGate, AnUnknownLaunchIsMeasuredByItselfAndLaterOnesShareATimeSlic
   EXPECT_EQ(charge(24 * kUnit), 27 * kUnit) << "it did something else, in part";
 }
 
+// A program that waits for its results and launches again before the end of its time slice is seen.
+TEST_F(WideOpenGate, WhoHasSeenTheEndsOfAllItsWorkHasRested) {
+  for (const bool over : {false, true}) {
+    device_.over = over;
+    EXPECT_TRUE(view_.enter(0, 1));
+    view_.pause();
+    EXPECT_TRUE(view_.enter(0, 1));
+    EXPECT_EQ(gate().rests, over ? 1u : 0u);
+    view_.pause();
+    while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+    EXPECT_EQ(gate().rests, over ? 2u : 1u) << "and when its last time slice ended";
+    gate().rests = 0;
+  }
+}
+
 TEST_F(WideOpenGate, WhatHoldsOtherWorkIsChargedWhatWasMeasured) {
   sample(kShort, kUnit);
   launch(kShort);
