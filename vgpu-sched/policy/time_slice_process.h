@@ -18,9 +18,10 @@ namespace bandsaw::sched {
 inline constexpr Time kShortBurst = 4 * kMillisecond;
 
 struct TimeSliceProcess {
-  Time measured = 0, own = 0, paused = 0;  // what Load's were
+  Time measured = 0, own = 0, paused = 0, issued = 0;  // what Load's were
   std::uint32_t rests = 0, cut_samples = 0, learnt = 0;
   double mean_pause = 0;  // between a rest and the next work
+  double mean_issue = 0;  // from the first work after a rest to the last one before the next
   double pause_left = 0;  // of the pause that is under way, what counts as progress
   Time burst = kLongest;  // what it has between two rests, about; kLongest: it has not rested for long
   double ahead = 0;       // what others had while it paused, of what they have between its time slices

@@ -27,8 +27,9 @@
 // - A program that pauses and has much less work than a time slice gains by shorter time slices of the others only.
 //   They become as short as leaves the others their promise.
 // - Where such a program pauses for less time than switches to the others and back would take, shorter time slices are
-//   not enough: each of its steps would cost as many switches. If it has less than half of its promise, it is to keep
-//   the engine in its pauses. Then it fills its time slices, as programs do that never rest.
+//   not enough: each of its steps would cost as many switches. If it makes clearly less progress than it was promised,
+//   it is to keep the engine in its pauses. Then it fills its time slices, as programs do that never rest. Alone, a
+//   step of it takes its work and its pause, or what it takes to issue that work, if that is longer.
 // - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
 //   program whose kernels are longer, and were never alone, has longer and longer time slices once, until that is
 //   known. It is charged for them.
@@ -95,6 +96,7 @@ class TimeSliceWeights {
     Time own = 0;               // the part of `measured` that is known to hold nobody else's time
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
     Time paused = 0;            // from then until its next work; the sum
+    Time issued = 0;            // from that until the last work before the next rest; the sum
     // How often its runner tried to learn how long its work takes, and a time slice was too short, and how often it
     // has learnt it then; they wrap around.
     std::uint32_t cut_samples = 0, learnt = 0;
@@ -143,7 +145,7 @@ class TimeSliceWeights {
     std::uint32_t probes = 0;
     bool keeps = false;            // it is to keep the engine in its pauses
     Time keep_from = -kLongest;    // since then it does, or not before then
-    double behind = 0;             // ns: as lag behind half of its promise; all its pauses are progress, as alone
+    double behind = 0;             // ns: of what it does alone, less than clearly too little
     Time behind_since = 0;         // since when that is much, while it does not
     Time beside_at = -kLongest;    // while it does: when others were there last
     std::uint32_t keep_rests = 0;  // while it does: rests in the second from keep_from on

@@ -252,7 +252,10 @@ class CudaDevice final : public Device {
   // longer than handing it to another one would. A call whose query says that it is over does not block.
   bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
                     const std::function<CUresult()>& call, const Done& done);
-  void wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call, Done done);
+  void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,
+                         Done done);
+  using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;
+  std::vector<Unseen> unseen_streams(const CudaContextRef& context);
   void over(CUresult result, const std::function<CUresult()>& call, const Done& done);
   StreamRef keep(std::shared_ptr<CudaStream> stream);
   // Waits for what is on streams that do not capture. Blocks.

@@ -136,7 +136,7 @@ CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, boo
   if (copy.width_bytes * copy.height * copy.depth > kSoonMost) {
     wait(as(stream).context, synchronize, std::move(done));
   } else {
-    wait_stream_soon(as(stream).context, as(stream).handle, synchronize, std::move(done));
+    wait_streams_soon(as(stream).context, {as(stream).handle}, synchronize, std::move(done));
   }
   return CUDA_SUCCESS;
 }

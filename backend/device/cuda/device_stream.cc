@@ -183,7 +183,10 @@ CUresult CudaDevice::event_destroy(const EventRef& event) {
 
 CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
-  return check(driver_->cuEventRecordWithFlags(as(event).handle, as(stream).handle, flags));
+  const CudaEvent::Place place = as(event).recording(std::static_pointer_cast<CudaStream>(stream));
+  const CUresult result = driver_->cuEventRecordWithFlags(as(event).handle, as(stream).handle, flags);
+  if (result == CUDA_SUCCESS && captures_active_ == 0) as(event).recorded(place);
+  return check(result);
 }
 
 CUresult CudaDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {

@@ -1,4 +1,5 @@
 // Waiting for the GPU: for a moment on the caller's thread, which sees the end soonest, then on a waiter's.
+#include <algorithm>
 #include <chrono>
 
 #include "backend/device/cuda/cuda_device.h"
@@ -117,18 +118,45 @@ bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function
 }
 
 // A failure never reaches the mark; the driver tells. But it says that a stream is not ready while other work follows.
-void CudaDevice::wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call,
-                                  Done done) {
-  const auto ask = [this, stream] { return driver_->cuStreamQuery(stream); };
-  std::optional<Marks::Mark> mark;
-  if (enter(context) == CUDA_SUCCESS && captures_active_ == 0) mark = marks_->put(stream);
-  if (!mark) {
+void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams,
+                                   std::function<CUresult()> call, Done done) {
+  const auto ask = [this, streams] {
+    CUresult all = CUDA_SUCCESS;
+    for (size_t i = 0; i < streams.size() && all == CUDA_SUCCESS; ++i) all = driver_->cuStreamQuery(streams[i]);
+    return all;
+  };
+  std::vector<Marks::Mark> marks;
+  if (enter(context) == CUDA_SUCCESS && captures_active_ == 0) {
+    for (const CUstream stream : streams) {
+      if (const auto mark = marks_->put(stream)) marks.push_back(*mark);
+    }
+  }
+  if (marks.size() < streams.size()) {
     if (!is_soon_over(context, ask, call, done)) wait(context, std::move(call), std::move(done));
     return;
   }
-  const auto look = [mark = *mark] { return mark.reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; };
+  const auto look = [marks = std::move(marks)] {
+    return std::ranges::all_of(marks, &Marks::Mark::reached) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
   if (is_soon_over(context, look, call, done)) return;
   wait(context, patiently(look, ask, std::move(call)), std::move(done));
+}
+
+// Those of the context, apart from what the legacy one stands for, whose work the program has not seen the end of, and
+// how much that is. None: they are many, or not all of them are known any more.
+std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef& context) {
+  constexpr size_t kFew = 4;
+  std::vector<Unseen> unseen;
+  std::lock_guard lock(streams_mutex_);
+  for (const auto& kept : streams_) {
+    auto stream = kept.lock();
+    if (!stream || !stream->apart || stream->context != context || stream->work.finished()) continue;
+    if (unseen.size() == kFew) return {};
+    const uint64_t work = stream->work.count();
+    unseen.emplace_back(std::move(stream), work);
+  }
+  if (lost_streams_) unseen.clear();
+  return unseen;
 }
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
@@ -139,21 +167,24 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
     const CUresult result = enter(waited);
     return over(result == CUDA_SUCCESS ? synchronize() : result, synchronize, done);
   }
-  auto note = [waited, work, apart, done = std::move(done)](CUresult result) {
+  std::vector<Unseen> others;
+  if (!waited->apart.finished()) others = unseen_streams(waited);
+  const bool all_known = waited->apart.finished() || !others.empty();
+  std::vector<CUstream> streams{CU_STREAM_LEGACY};
+  for (const auto& [stream, count] : others) streams.push_back(stream->handle);
+  auto note = [waited, work, apart, others = std::move(others), done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) {
+      for (const auto& [stream, count] : others) stream->work.finish(count);
       waited->work.finish(work);
       waited->apart.finish(apart);
     }
     if (done) done(result);
   };
-  if (!waited->apart.finished() || captures_active_ > 0) {
-    return wait(waited, std::move(synchronize), std::move(note));
-  }
-  // The legacy stream stands for all others.
-  if (waited->order && (enter(waited) != CUDA_SUCCESS || waited->order->legacy_waits(false) != CUDA_SUCCESS)) {
-    return wait(waited, std::move(synchronize), std::move(note));
-  }
-  wait_stream_soon(waited, CU_STREAM_LEGACY, std::move(synchronize), std::move(note));
+  const bool in_order =
+      captures_active_ == 0 &&
+      (!waited->order || (enter(waited) == CUDA_SUCCESS && waited->order->legacy_waits(false) == CUDA_SUCCESS));
+  if (!all_known || !in_order) return wait(waited, std::move(synchronize), std::move(note));
+  wait_streams_soon(waited, std::move(streams), std::move(synchronize), std::move(note));
 }
 
 void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
@@ -168,14 +199,18 @@ void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
     if (result == CUDA_SUCCESS) as(stream).work.finish(work);
     if (done) done(result);
   };
-  wait_stream_soon(context, as(stream).handle, std::move(synchronize), std::move(note));
+  wait_streams_soon(context, {as(stream).handle}, std::move(synchronize), std::move(note));
 }
 
 void CudaDevice::event_synchronize(const EventRef& event, Done done) {
   const auto ask = [this, event] { return driver_->cuEventQuery(as(event).handle); };
   const auto synchronize = [this, event] { return driver_->cuEventSynchronize(as(event).handle); };
-  if (is_soon_over(as(event).context, ask, synchronize, done)) return;
-  wait(as(event).context, patiently(ask, ask, synchronize), std::move(done));
+  const Done note = [event, place = as(event).place(), done = std::move(done)](CUresult result) {
+    if (result == CUDA_SUCCESS) as(event).reached(place);
+    if (done) done(result);
+  };
+  if (is_soon_over(as(event).context, ask, synchronize, note)) return;
+  wait(as(event).context, patiently(ask, ask, synchronize), note);
 }
 
 // What is ours on the stream, as the end of a time slice, is not the program's to wait for. The legacy stream stands
@@ -192,7 +227,10 @@ CUresult CudaDevice::stream_query(const StreamRef& stream) {
 
 CUresult CudaDevice::event_query(const EventRef& event) {
   if (const CUresult result = enter(as(event).context)) return result;
-  return check(driver_->cuEventQuery(as(event).handle));
+  const CudaEvent::Place place = as(event).place();
+  const CUresult result = driver_->cuEventQuery(as(event).handle);
+  if (result == CUDA_SUCCESS) as(event).reached(place);
+  return check(result);
 }
 
 }  // namespace bandsaw::cuda

@@ -36,6 +36,29 @@ CUresult CudaEvent::destroy() {
   return driver_->cuEventDestroy(handle);
 }
 
+CudaEvent::Place CudaEvent::recording(const std::shared_ptr<CudaStream>& stream) {
+  std::lock_guard lock(lock_);
+  place_ = {.stream = {}, .work = 0, .records = place_.records + 1};
+  return {.stream = stream, .work = stream->work.count(), .records = place_.records};
+}
+
+void CudaEvent::recorded(const Place& place) {
+  std::lock_guard lock(lock_);
+  if (place_.records == place.records) place_ = place;
+}
+
+CudaEvent::Place CudaEvent::place() const {
+  std::lock_guard lock(lock_);
+  return place_;
+}
+
+// Recorded again meanwhile, it may have been asked for that.
+void CudaEvent::reached(const Place& place) const {
+  const auto stream = place.stream.lock();
+  std::lock_guard lock(lock_);
+  if (stream && place_.records == place.records) stream->work.finish(place.work);
+}
+
 CudaLibrary::~CudaLibrary() { unload(); }
 
 CUresult CudaLibrary::unload() {

@@ -13,6 +13,7 @@
 #include "backend/device/cuda/charge.h"
 #include "backend/device/cuda/driver.h"
 #include "backend/device/cuda/legacy_order.h"
+#include "backend/device/cuda/spin_lock.h"
 #include "backend/device/device.h"
 
 namespace bandsaw::cuda {
@@ -103,12 +104,26 @@ class CudaEvent final : public Event {
   ~CudaEvent() override { destroy(); }
   CUresult destroy();
 
+  // What it stands behind on the stream that recorded it last: whoever has seen the event has seen the end of that.
+  struct Place {
+    std::weak_ptr<CudaStream> stream;
+    uint64_t work = 0, records = 0;
+  };
+  // Before it is recorded, and after.
+  Place recording(const std::shared_ptr<CudaStream>& stream);
+  void recorded(const Place& place);
+  // Before it is asked for, and after it was said to be reached.
+  Place place() const;
+  void reached(const Place& place) const;
+
   const CUevent handle;
   const CudaContextRef context;
 
  private:
   const DriverRef driver_;
   std::atomic<bool> owned_{true};
+  mutable SpinLock lock_;
+  Place place_;  // guarded by lock_
 };
 
 // The parameters of a kernel, in order.

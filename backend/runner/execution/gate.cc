@@ -47,7 +47,9 @@ bool GateView::join(unsigned engine, uint64_t units) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
   if (slice.begun) {
-    state.in_time = clock_.now() - slice.since < std::chrono::nanoseconds(quantum_ns());
+    const Clock::Point now = clock_.now();
+    state.in_time = now - slice.since < std::chrono::nanoseconds(quantum_ns());
+    if (engine == kCompute) last_entered_ = now;
     if (state.in_time && slice.units + units <= slice.limit) {
       slice.units += units;
       return true;
@@ -141,11 +143,11 @@ void GateView::enter_unasked(unsigned engine) {
 void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
   if (slice.counted) {
-    if (state.in_flight++ == 0) {
-      note_pause(engine);
-    } else if (engine == kCompute && !keeps_engine_ && device_->time_slices_over(engine)) {
-      grant_page_->gates[slot_][engine].rests.fetch_add(1, std::memory_order_relaxed);  // its end is not yet seen here
-    }
+    const bool none = state.in_flight++ == 0;
+    const bool over = !none && engine == kCompute && !keeps_engine_ && device_->time_slices_over(engine);
+    if (none) note_pause(engine);
+    if (over) grant_page_->gates[slot_][engine].rests.fetch_add(1, std::memory_order_relaxed);  // not yet seen here
+    if (engine == kCompute) note_issue(slice.since, none || over);
   }
   state.slice = slice;
   if (engine != kCompute) return device_->time_slice_begin(engine);
@@ -173,6 +175,16 @@ void GateView::note_pause(unsigned engine) {
   if (ended == Clock::Point{}) return;
   const auto pause = std::chrono::nanoseconds(clock_.now() - ended).count();
   grant_page_->gates[slot_][engine].paused_ns.fetch_add(static_cast<uint64_t>(std::max<int64_t>(pause, 0)));
+}
+
+// `rested`: before this work.
+void GateView::note_issue(Clock::Point now, bool rested) {
+  if (rested) {
+    const auto issued = std::chrono::nanoseconds(last_entered_ - first_since_rest_).count();
+    grant_page_->gates[slot_][kCompute].issued_ns.fetch_add(static_cast<uint64_t>(std::max<int64_t>(issued, 0)));
+    first_since_rest_ = now;
+  }
+  last_entered_ = now;
 }
 
 void GateView::leave(unsigned engine, TimeSliceDone done) {

@@ -40,13 +40,14 @@ struct GrantedSlice {
 
 // Of a compute gate under the hardware's time slices.
 struct SlicedGate {
-  sched::Time busy_at = -sched::kLongest;        // when it was last seen with work
-  sched::Time measured = 0, measured_since = 0;  // the sum of what its runner measured, and since when
-  sched::Time own = 0;                           // the part of it that holds nobody else's time
-  sched::Time paused = 0;                        // between its rests and its next work
-  uint64_t own_ns = 0, paused_ns = 0;            // what the gate said of these
-  uint32_t ordered_us = 0;                       // the time slice that was ordered last
-  std::optional<bool> no_waiters;                // what the gate was told last
+  sched::Time busy_at = -sched::kLongest;             // when it was last seen with work
+  sched::Time measured = 0, measured_since = 0;       // the sum of what its runner measured, and since when
+  sched::Time own = 0;                                // the part of it that holds nobody else's time
+  sched::Time paused = 0;                             // between its rests and its next work
+  sched::Time issued = 0;                             // from that to its last work before the next rest
+  uint64_t own_ns = 0, paused_ns = 0, issued_ns = 0;  // what the gate said of these
+  uint32_t ordered_us = 0;                            // the time slice that was ordered last
+  std::optional<bool> no_waiters;                     // what the gate was told last
 };
 
 struct GateState {

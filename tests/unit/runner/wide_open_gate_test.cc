@@ -64,6 +64,19 @@ TEST_F(WideOpenGate, WhoHasSeenTheEndsOfAllItsWorkHasRested) {
   }
 }
 
+TEST_F(WideOpenGate, HowLongIssuingTakesIsTold) {
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(view_.enter(0, 1));
+      clock_.pass(std::chrono::microseconds(20));
+    }
+    view_.pause();
+    while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+    clock_.pass(std::chrono::microseconds(500));
+    EXPECT_EQ(gate().issued_ns, step == 0 ? 0 : 40 * kMicrosecond) << "of the step before";
+  }
+}
+
 TEST_F(WideOpenGate, WhatHoldsOtherWorkIsChargedWhatWasMeasured) {
   sample(kShort, kUnit);
   launch(kShort);

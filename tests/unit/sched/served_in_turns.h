@@ -20,6 +20,7 @@ struct Program {
   Time busy = 0, pause = 0;
   Time left = 0, back_at = 0;  // of its present work; when there is work again
   Time served = 0, steps = 0, paused = 0;
+  Time issue = 0;  // it takes so long to issue the work of a step
   Time longest_wait = 0, ready_since = 0;
   double told = 1;      // part of its time that it reports
   bool knows = false;   // it reports what its work takes by itself
@@ -161,6 +162,7 @@ class TimeSliceWeightsTest : public testing::Test {
                        .own = program.knows ? program.measured : 0,
                        .rests = static_cast<uint32_t>(program.steps - program.kept),
                        .paused = program.paused,
+                       .issued = program.issue * (program.steps - program.kept),
                        .cut_samples = program.cut_samples,
                        .learnt = program.learnt});
     }

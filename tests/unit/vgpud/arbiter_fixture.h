@@ -40,6 +40,7 @@ class ArbiterFixture : public testing::Test {
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
     gate.own_ns = random() % 2 ? ~uint64_t{0} : random();
     gate.paused_ns = random() % 2 ? ~uint64_t{0} : random();
+    gate.issued_ns = random() % 2 ? ~uint64_t{0} : random();
     gate.beside_ns = random() % 2 ? ~uint64_t{0} : random();
     gate.beside_own_ns = random() % 2 ? ~uint64_t{0} : random();
     for (auto& word : grant_page.pending) word = ~uint64_t{0};
