@@ -74,7 +74,7 @@ struct TimeSliceOptions {
   Time memory = 30 * kMillisecond, burst_memory = 300 * kMillisecond;
   // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them. Who rests more
   // often all the same has longer pauses, and does not, until this time is over; twice as long each time.
-  Time keep_after = 1500 * kMillisecond;
+  Time keep_after = 500 * kMillisecond;
   std::uint32_t keep_rests = 50;  // in a second
   Time keep_again = 5 * kSecond, keep_last = 60 * kSecond;
   Time keep_alone = 10 * kSecond;  // after so long alone it is found out anew whether it is to

@@ -46,6 +46,7 @@ bool GateView::enter(unsigned engine, uint64_t units) {
 bool GateView::join(unsigned engine, uint64_t units) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
+  if (engine == kCompute && slice.begun && seen_over()) close(engine);
   if (slice.begun) {
     const Clock::Point now = clock_.now();
     state.in_time = now - slice.since < std::chrono::nanoseconds(quantum_ns());
@@ -95,7 +96,9 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   TimeSlice& slice = engine_states_[kCompute].slice;
   const bool alone = is_alone();
   const LaunchTimes::Known known = launch_times_.find(id, alone);
-  if (known.sample && may_learn() && !stream_eras_.any_of_the_past()) {
+  // The hardware may serve others between the event before the first launch of a step and that launch.
+  const bool apart = !alone && launches_ > 1 && begins_step();
+  if (known.sample && may_learn() && !apart && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
@@ -107,7 +110,20 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
   slice.own_ns += known.ns;
   slice.left_to_others += 1 - part;
+  ++launches_;
   return true;
+}
+
+// While others have work: the program has seen the ends of all of its own, whether or not that was seen here.
+bool GateView::seen_over() const {
+  return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) == 0 && !keeps_engine_ &&
+         device_->time_slices_over(kCompute);
+}
+
+// What comes now is the first compute work since a rest.
+bool GateView::begins_step() const {
+  const EngineState& state = engine_states_[kCompute];
+  return (!state.slice.begun && state.in_flight == 0) || seen_over();
 }
 
 // What ends a sample is to be on the device right behind it.
@@ -144,7 +160,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
   if (slice.counted) {
     const bool none = state.in_flight++ == 0;
-    const bool over = !none && engine == kCompute && !keeps_engine_ && device_->time_slices_over(engine);
+    const bool over = !none && engine == kCompute && seen_over();
     if (none) note_pause(engine);
     if (over) grant_page_->gates[slot_][engine].rests.fetch_add(1, std::memory_order_relaxed);  // not yet seen here
     if (engine == kCompute) note_issue(slice.since, none || over);
@@ -183,6 +199,7 @@ void GateView::note_issue(Clock::Point now, bool rested) {
     const auto issued = std::chrono::nanoseconds(last_entered_ - first_since_rest_).count();
     grant_page_->gates[slot_][kCompute].issued_ns.fetch_add(static_cast<uint64_t>(std::max<int64_t>(issued, 0)));
     first_since_rest_ = now;
+    launches_ = 0;
   }
   last_entered_ = now;
 }

@@ -64,6 +64,29 @@ TEST_F(WideOpenGate, WhoHasSeenTheEndsOfAllItsWorkHasRested) {
   }
 }
 
+// A program that asks an event, and never waits: its time slice stays open.
+TEST_F(WideOpenGate, AnOpenTimeSliceEndsWhenTheProgramHasSeenTheEndsOfAllInIt) {
+  EXPECT_TRUE(view_.enter(0, 1));
+  EXPECT_TRUE(view_.enter(0, 1));
+  EXPECT_TRUE(device_.ended.empty());
+  device_.over = true;
+  EXPECT_TRUE(view_.enter(0, 1));
+  EXPECT_EQ(device_.ended.size(), 1u);
+  EXPECT_EQ(gate().rests, 1u);
+}
+
+TEST_F(WideOpenGate, OfAStepWithSeveralLaunchesTheFirstIsNoSample) {
+  for (int step = 0; step < 2; ++step) {
+    clock_.pass(LaunchTimes::kBetweenLater);
+    launch(kShort);
+    EXPECT_EQ(device_.ended.size(), step == 0 ? 1u : 0u) << "how many it has is not known at first";
+    launch(kLong);
+    EXPECT_EQ(device_.ended.size(), step == 0 ? 1u : 2u);
+    view_.pause();
+    while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+  }
+}
+
 TEST_F(WideOpenGate, HowLongIssuingTakesIsTold) {
   for (int step = 0; step < 2; ++step) {
     for (int i = 0; i < 3; ++i) {
