@@ -41,8 +41,24 @@ const TimeSliceProcess::Whole* TimeSliceProcess::find_whole(double measured_then
   return found;
 }
 
+bool TimeSliceProcess::had_all() const {
+  constexpr double kNearly = 0.98;
+  return wall > 0 && least >= kNearly * wall;
+}
+
+double TimeSliceProcess::as_alone(double work) const {
+  constexpr double kLittle = 0.06;
+  const Whole* nearest = nullptr;
+  const auto distance = [work](const Whole& whole) { return std::abs(work - static_cast<double>(whole.work)); };
+  for (const Whole& whole : wholes_) {
+    if (whole.times == 0 || !whole.alone || distance(whole) > kLittle * static_cast<double>(whole.work)) continue;
+    if (!nearest || distance(whole) < distance(*nearest)) nearest = &whole;
+  }
+  return nearest ? static_cast<double>(nearest->work) : work;
+}
+
 // A program whose steps follow each other closely seems not to rest between some of them. So lengths are kept apart.
-void TimeSliceProcess::note_whole(Time work) {
+void TimeSliceProcess::note_whole(Time work, bool alone) {
   constexpr double kSame = 0.03;
   constexpr std::uint32_t kTimesMost = 64;
   Whole* rarest = &wholes_[0];
@@ -50,12 +66,13 @@ void TimeSliceProcess::note_whole(Time work) {
     if (whole.times < rarest->times) rarest = &whole;
     if (whole.times == 0 || std::abs(static_cast<double>(work - whole.work)) > kSame * static_cast<double>(whole.work))
       continue;
-    whole.work += (work - whole.work) / 4;
+    if (alone || !whole.alone) whole.work += (work - whole.work) / 4;
+    whole.alone |= alone;
     if (++whole.times < kTimesMost) return;
     for (Whole& each : wholes_) each.times /= 2;
     return;
   }
-  *rarest = {work, 1};
+  *rarest = {work, 1, alone};
 }
 
 double TimeSliceProcess::visit(Time slice) const {

@@ -44,8 +44,13 @@ struct TimeSliceProcess {
   double certain(Time slice) const;
   // What it uses of a time slice, on average: its work fills some, and the last one as far as it goes.
   double visit(Time slice) const;
-  // It had work of this length, and nobody interrupted it.
-  void note_whole(Time work);
+  // Since it rested last, nobody else had work.
+  bool had_all() const;
+  // It had work of this length, and nobody interrupted it, or all of it is its own. `alone`: nobody else had work.
+  void note_whole(Time work, bool alone);
+  // Work that was counted beside others: as long as it was alone, if it differs little from that. Launches one by one
+  // are a little shorter or longer beside others, while a step makes the same progress.
+  double as_alone(double work) const;
   // It rests, and has so much at a time.
   void restart(Time as_long);
 
@@ -53,6 +58,7 @@ struct TimeSliceProcess {
   struct Whole {
     Time work = 0;
     std::uint32_t times = 0;  // 0: there is none in this place
+    bool alone = false;
   };
 
   const Whole* find_whole(double measured_then, double slice, double others) const;

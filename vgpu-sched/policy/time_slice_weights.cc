@@ -105,7 +105,9 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
     process.restart(kLongest - 1);
     return 0;
   }
-  const double had = std::max(process.served(entry.slice * rests), process.certain(entry.slice));
+  const bool alone = process.had_all(), step = rests == 1 && process.taken >= static_cast<double>(kShortBurst);
+  double had = std::max(process.served(entry.slice * rests), process.certain(entry.slice));
+  if (step && !alone) had = process.as_alone(had);
   const double beyond = process.taken - had;
   charge(entry, had - process.charged);
   entry.behind -= std::max(0.0, process.mean_issue * rests - had);
@@ -115,7 +117,7 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
     process.yield += weight * (std::clamp(had / process.taken, kYieldLeast, kYieldMost) - process.yield);
   }
   const Time each = static_cast<Time>(had / rests);
-  if (process.unrested - process.unrested_own <= entry.slice * rests) process.note_whole(each);
+  if (process.unrested - process.unrested_own <= entry.slice * rests) process.note_whole(each, alone);
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
 }

@@ -22,7 +22,8 @@ struct Program {
   Time served = 0, steps = 0, paused = 0;
   Time issue = 0;  // it takes so long to issue the work of a step
   Time longest_wait = 0, ready_since = 0;
-  double told = 1;      // part of its time that it reports
+  double told = 1;      // part of its time that it reports,
+  double beside = 1;    // and of that, while others have work
   bool knows = false;   // it reports what its work takes by itself
   bool learns = false;  // it tries to know it, and does once its work took 7/8 of a time slice at most
   std::uint32_t cut_samples = 0, learnt = 0;
@@ -121,7 +122,7 @@ class TimeSliceWeightsTest : public testing::Test {
         ++(program.knows ? program.learnt : program.cut_samples);
       }
       const Time took = program.knows ? program.busy : now_ - program.begun;
-      program.measured += static_cast<Time>(program.told * static_cast<double>(took));
+      program.measured += static_cast<Time>(program.told * (alone ? 1 : program.beside) * static_cast<double>(took));
       program.left = program.busy;
       program.back_at = now_ + program.pause;
       program.ready_since = program.back_at;

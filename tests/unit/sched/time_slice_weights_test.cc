@@ -67,6 +67,23 @@ TEST_F(TimeSliceWeightsTest, ProgramsWhoseKernelsAreKnownGetTheirShares) {
 }
 
 // Long work that comes beside other work, and was never alone.
+// What its launches are thought to take one by one is a little wrong beside others.
+TEST_F(TimeSliceWeightsTest, AStepThatWasMeasuredAloneIsAsMuchProgressBesideOthers) {
+  for (const double beside : {0.96, 1.04}) {
+    programs_.clear();
+    programs_.reserve(2);
+    weights_ = TimeSliceWeights();
+    Program& step = add(1, 75, 77 * kMillisecond, kMillisecond);
+    step.knows = true;
+    step.beside = beside;
+    add(2, 25).back_at = now_ + 2 * kSecond;
+    run_for(5 * kSecond);
+    served(1);
+    run_for(5 * kSecond);
+    EXPECT_NEAR(served(5 * kSecond)[0], 0.74, 0.01) << beside;
+  }
+}
+
 TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
   for (const int share : {10, 25, 50}) {
     programs_.clear();
