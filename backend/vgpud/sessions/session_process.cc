@@ -17,7 +17,15 @@ constexpr int kStandardDescriptors = 3;
 // Sessions are told numbers: who asks for a name loads what knows names, and waits for it.
 std::string group_text(const SocketAccess& access) { return access.group ? std::to_string(*access.group) : "-1"; }
 
-// The child.
+// vgpud's own are written to a pipe that the child has too: a signal for the child would be vgpud's.
+void forget_handlers() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action{};
+    if (::sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);
+  }
+}
+
+// The child. All signals are blocked.
 [[noreturn]] void become_session(const std::vector<std::string>& texts, int log, int ready, int cgroup) {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
@@ -27,6 +35,7 @@ std::string group_text(const SocketAccess& access) { return access.group ? std::
   ::setrlimit(RLIMIT_RTPRIO, &none_left);
   if (cgroup >= 0 && ::write(cgroup, "0", 1) != 1) ::_exit(125);
   ::setsid();  // a terminal's interrupt is for vgpud alone
+  forget_handlers();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -105,9 +114,14 @@ std::vector<std::string> session_arguments(const Config& config, const VgpuSpec&
 Result<pid_t> start_session(std::vector<std::string> arguments, const UniqueFd& log, const UniqueFd& ready,
                             const UniqueFd& cgroup) {
   arguments.insert(arguments.end(), {"--ready", std::to_string(ready.get())});
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = ::fork();
-  if (pid < 0) return Status::system("cannot fork a session");
   if (pid == 0) become_session(arguments, log.get(), ready.get(), cgroup.get());
+  const Status failed = pid < 0 ? Status::system("cannot fork a session") : Status();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return failed;
   return pid;
 }
 
