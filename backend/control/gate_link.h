@@ -170,6 +170,15 @@ struct RunnerEndOrder {
   int64_t since_ns = 0;
 };
 
+// What the arbiter sends to a session whose usage page is laid out as its own, in a packet of exactly this size: how
+// much of the device's memory the virtual GPU may hold. UsagePage::beyond says that the order is in force.
+struct MemoryOrder {
+  int64_t beyond = 0;      // beyond what is reserved for it; below 0: it lends so much
+  int64_t coming = 0;      // what `beyond` will be soon, as far as others give up memory
+  uint64_t host_room = 0;  // bytes of host memory that it may have for what it lends
+};
+static_assert(sizeof(MemoryOrder) != sizeof(RunnerEndOrder));
+
 // Sets the slot's bit. True: it was clear, and the caller writes the doorbell.
 inline bool set_pending(GrantPage& grant_page, uint32_t slot) {
   const uint64_t bit = uint64_t{1} << (slot % 64);

@@ -60,6 +60,9 @@ struct LimitsPage {
   std::atomic<int64_t> memory_swap, memory_resident;
   std::atomic<uint32_t> most[kLimitedObjects];
   std::atomic<uint32_t> stall_ms;  // kStallUnlimited: nothing waits
+  // Of a share that may lie in host memory: what is on the device for certain, and what memory_resident will be soon,
+  // as others give memory up.
+  std::atomic<int64_t> memory_reserved, memory_coming;
 };
 
 // Counts objects of all processes of a virtual GPU against its limits.

@@ -183,6 +183,7 @@ struct UsageSlot {
   std::atomic<uint64_t> swapped_in, swapped_out;  // bytes that were moved
   // Before each move the process's work ended first: for so long; and so long moves took.
   std::atomic<uint64_t> swap_moves, swap_wait_ns, swap_move_ns;
+  std::atomic<int64_t> kept_bytes;  // host memory that is kept for the next moves
   SlicingCounters slicing;
 };
 
@@ -193,6 +194,12 @@ struct UsagePage {
   // StallBudget's word; how often programs had to wait for it, and for how long.
   std::atomic<int64_t> stalls_paid_at;
   std::atomic<uint64_t> stall_waits, stall_wait_ns;
+  // For vgpud, of a virtual GPU whose programs may allocate more than is resident, CLOCK_MONOTONIC in ns: when work was
+  // last begun, and when work last found no room on the device. Who writes these for the first time in a while rings
+  // the arbiter's doorbell.
+  std::atomic<int64_t> worked_at, short_at;
+  std::atomic<int64_t> kept;    // host memory that is kept for moves, of all slots together
+  std::atomic<int64_t> beyond;  // of the last MemoryOrder, once it is in force: written by the session
   UsageSlot slots[kUsageSlots];
   GrantPage grant_page;
 };

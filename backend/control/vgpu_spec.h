@@ -90,6 +90,11 @@ constexpr uint64_t swap_memory(const VgpuSpec& spec) {
   return beyond == 0 ? 0 : beyond + kSwapSlack;
 }
 
+// The same of the host's memory, if all that it has of the device were lent.
+constexpr uint64_t most_host_memory(const VgpuSpec& spec) {
+  return swap_memory(spec) == 0 ? 0 : swap_memory(spec) + reserved_memory(spec);
+}
+
 // Bytes of its device that nobody else may have now.
 constexpr uint64_t held_memory(const VgpuSpec& spec) { return spec.suspended ? 0 : reserved_memory(spec); }
 // Bytes of the host's memory that it may have now.

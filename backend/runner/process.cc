@@ -61,6 +61,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
   process->swapper_.set_device(process->device_.get());
+  process->swapper_.set_tell([made = process.get()] { made->gate_.call_arbiter(); });
   process->standstill_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
@@ -194,8 +195,9 @@ bool Process::pass_waiting() {
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);
-  if (waiting_.empty() || poisoned()) swapper_.abandon();
+  if (waiting_.empty() || poisoned()) swapper_.abandon(poisoned());
   passed |= swapper_.advance(busy());
+  at_swapper_ |= swapper_.under_way();
   passed |= pass_queue(passed);
   // Pieces whose turn it was not: nobody else has taken it.
   const bool more = pieces_.advance(false, sticky);

@@ -3,7 +3,10 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -56,15 +59,28 @@ void GateFrontend::on_arbiter() {
 
 // An order, or the arbiter's end.
 void GateFrontend::on_readable() {
-  RunnerEndOrder order;
+  std::array<std::byte, std::max(sizeof(RunnerEndOrder), sizeof(MemoryOrder))> packet;
   std::vector<UniqueFd> fds;
-  const auto length = receive_packet(arbiter_.get(), std::as_writable_bytes(std::span(&order, 1)), &fds);
+  const auto length = receive_packet(arbiter_.get(), packet, &fds);
   if (!length.ok() && length.status().code() == EAGAIN) return;
-  if (length.ok() && length.value() == sizeof order) return end_runner(order);
+  if (length.ok() && length.value() == sizeof(RunnerEndOrder)) {
+    RunnerEndOrder order;
+    std::memcpy(&order, packet.data(), sizeof order);
+    return end_runner(order);
+  }
+  if (length.ok() && length.value() == sizeof(MemoryOrder)) {
+    MemoryOrder order;
+    std::memcpy(&order, packet.data(), sizeof order);
+    return usage_page_->set_order(order);
+  }
   log::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
   readable_.reset();
   writable_.reset();
   arbiter_.reset();
+  // What was borrowed goes back; what was lent comes back once an arbiter has seen that others hold it no more.
+  MemoryOrder order = usage_page_->order();
+  order.beyond = order.coming = std::min<int64_t>(order.beyond, 0);
+  usage_page_->set_order(order);
   usage_page_->open_gates();
 }
 

@@ -158,6 +158,7 @@ void Process::send_assignment(Runner::Done done) {
   tail.part = who_.schema.part;
   owner_->config_.vgpu.copy(tail.vgpu, sizeof tail.vgpu - 1);
   printable(who_.comm).copy(tail.comm, sizeof tail.comm - 1);
+  owner_->usage_page_->set_kick(slot_, kick_.get());
   std::vector<int> fds = {kick_.get(), wake_.get(), owner_->usage_page_->fd(), owner_->usage_page_->limits_fd(),
                           owner_->usage_page_->doorbell()};
   if (arena_) fds.push_back(arena_.get());

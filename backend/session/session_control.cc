@@ -270,6 +270,8 @@ nlohmann::json Session::status() const {
           {"memory_share", usage_page_.memory_share()},
           {"memory_used", total.memory_bytes},
           {"memory_resident", usage_page_.resident()},
+          {"memory_borrowed", std::max<int64_t>(usage_page_.order().beyond, 0)},
+          {"memory_lent", std::max<int64_t>(-usage_page_.order().beyond, 0)},
           {"memory_swapped", suspension_->suspended() ? total.memory_bytes : total.swapped_bytes},
           {"suspension", suspension_state()},
           {"usage", to_json(total)},

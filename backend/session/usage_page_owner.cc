@@ -144,6 +144,8 @@ UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
       share_(other.share_),
       resident_(other.resident_),
       charged_(other.charged_),
+      order_(other.order_),
+      kicks_(std::move(other.kicks_)),
       limits_(other.limits_),
       past_(other.past_),
       use_begins_(std::move(other.use_begins_)) {}
@@ -172,6 +174,8 @@ void UsagePageOwner::give_back(int slot) {
   Usage last = usage(slot);
   page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
   page_->swapped -= last.swapped_bytes;
+  page_->kept -= page_->slots[slot].kept_bytes;
+  kicks_.erase(slot);
   last.memory_bytes = last.swapped_bytes = 0;
   add(last, &past_);
   for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i] -= page_->slots[slot].held[i].load();
@@ -182,6 +186,7 @@ void UsagePageOwner::give_back(int slot) {
   if (--taken_count_ > 0) return;
   page_->memory_used = charged_;
   page_->swapped = 0;
+  page_->kept = 0;
   for (auto& held : page_->held) held = 0;
 }
 
@@ -216,7 +221,7 @@ bool UsagePageOwner::charge(uint64_t bytes) {
     if (used > share || amount > share - used) return false;
   } while (!page_->memory_used.compare_exchange_weak(used, used + amount));
   const uint64_t on_device = static_cast<uint64_t>(std::max<int64_t>(0, used + amount - page_->swapped.load()));
-  if (resident_ < share_ && on_device > resident_) {
+  if (resident_ < share_ && on_device > resident()) {
     page_->memory_used -= amount;
     return false;
   }
@@ -283,10 +288,32 @@ void UsagePageOwner::set_memory_share(uint64_t bytes, uint64_t resident) {
   share_ = std::min<uint64_t>(bytes, INT64_MAX);
   largest_share_ = std::max(largest_share_, share_);
   resident_ = std::min(resident, share_);
+  write_memory_limits();
+}
+
+void UsagePageOwner::set_order(const MemoryOrder& order) {
+  const bool less = order.beyond < order_.beyond;
+  order_ = order;
+  write_memory_limits();
+  page_->beyond = order.beyond;
+  if (!less) return;
+  for (const auto& [slot, kick] : kicks_) signal_event(kick);
+}
+
+uint64_t UsagePageOwner::resident() const {
+  if (resident_ == share_) return resident_;
+  return static_cast<uint64_t>(std::max<int64_t>(static_cast<int64_t>(resident_) + order_.beyond, 0));
+}
+
+// Host memory: what may have to lie there, and what is lent of the reservation.
+void UsagePageOwner::write_memory_limits() {
   const uint64_t beyond = share_ - resident_;
+  const uint64_t swap = std::min<uint64_t>(beyond + kSwapSlack + order_.host_room, INT64_MAX);
   limits_page_->memory_share = static_cast<int64_t>(share_);
-  limits_page_->memory_resident = static_cast<int64_t>(resident_);
-  limits_page_->memory_swap = beyond ? static_cast<int64_t>(std::min<uint64_t>(beyond + kSwapSlack, INT64_MAX)) : 0;
+  limits_page_->memory_reserved = static_cast<int64_t>(resident_);
+  limits_page_->memory_coming = static_cast<int64_t>(resident_) + order_.coming;
+  limits_page_->memory_resident = static_cast<int64_t>(resident());
+  limits_page_->memory_swap = beyond ? static_cast<int64_t>(swap) : 0;
 }
 
 void UsagePageOwner::set_limits(const Limits& limits) {

@@ -87,9 +87,16 @@ class UsagePageOwner {
   Activity activity() const;
   int64_t memory_used() const { return page_->memory_used; }
   int64_t memory_used(int slot) const { return page_->slots[slot].memory_bytes; }
-  // `resident`: bytes of it that may lie on the device; others may lie in host memory.
+  // `resident`: bytes of it that lie on the device for certain; others may lie in host memory.
   void set_memory_share(uint64_t bytes, uint64_t resident = UINT64_MAX);
-  uint64_t resident() const { return resident_; }
+  // Bytes that may lie on the device now: the reservation, with what is borrowed or without what is lent.
+  uint64_t resident() const;
+  // What the arbiter has ordered. Where it is less, runners hear of it at once, those too that are
+  // idle.
+  const MemoryOrder& order() const { return order_; }
+  void set_order(const MemoryOrder& order);
+  // An eventfd that wakes the slot's runner, until the slot is given back.
+  void set_kick(int slot, int kick) { kicks_[slot] = kick; }
   uint64_t memory_share() const { return share_; }
   // What it was at most: programs keep what they have when it becomes smaller.
   uint64_t largest_share() const { return largest_share_; }
@@ -119,6 +126,7 @@ class UsagePageOwner {
         page_(page),
         limits_page_(limits_page) {}
   void clear_gates(uint32_t slot);
+  void write_memory_limits();
   uint32_t stall_ms() const;
   uint64_t stall_owed_ms() const;
   UniqueFd fd_, limits_fd_, doorbell_;
@@ -128,6 +136,8 @@ class UsagePageOwner {
   unsigned taken_count_ = 0;
   uint64_t share_ = 0, largest_share_ = 0, resident_ = 0;  // bytes
   int64_t charged_ = 0;                                    // bytes that belong to no runner
+  MemoryOrder order_;
+  std::map<int, int> kicks_;  // by slot
   Limits limits_{};
   bool paces_ = false;
   int64_t waits_since_ = 0;  // since when no program may begin; 0: one may

@@ -283,6 +283,8 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
       "swap.memory", &config->swap_memory,
       "of the host, for what programs of all virtual GPUs may allocate beyond what is resident on a device; auto: "
       "none");
+  reader.flag("swap.lend", &config->swap_lend, true,
+              "what is resident of programs that swap and have no work is lent to others that swap and have some");
   reader.number("idle.suspend_s", kIdleSuspendMost, &config->idle_suspend_s,
                 "seconds without work after which a virtual GPU leaves its device until the next call, if it has no "
                 "time of its own; 0: never");
@@ -325,7 +327,7 @@ uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, cons
   const uint64_t suspended = device.kind == "soft" ? 0 : spec.suspended_bytes;
   if (spec.host_memory != 0) return spec.host_memory + suspended;
   if (cgroup.memory != 0) return cgroup.memory + suspended;
-  return kAutomatic + suspended + (device.kind == "soft" ? spec.memory : swap_memory(spec));
+  return kAutomatic + suspended + (device.kind == "soft" ? spec.memory : most_host_memory(spec));
 }
 
 std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device) {

@@ -125,7 +125,7 @@ PlanningMode planning_mode_of(const Config& config, const Registry& registry) {
   return config.planning_mode;
 }
 
-void start_all(const Registry& registry, const Gpus& gpus, SessionManager* session_manager) {
+void start_all(const Config& config, const Registry& registry, const Gpus& gpus, SessionManager* session_manager) {
   for (const VgpuSpec& spec : registry.all()) {
     const Gpu* gpu = gpus.of(spec);
     if (!gpu) {
@@ -136,6 +136,7 @@ void start_all(const Registry& registry, const Gpus& gpus, SessionManager* sessi
     add_to_arbiter(*gpu, spec, registry.all());
     session_manager->add(spec, nullptr);
   }
+  tell_memory(gpus, registry.all(), config.swap_memory, config.swap_lend.value_or(true));
 }
 
 // Null: the configuration wants none.
@@ -215,7 +216,7 @@ Result<DaemonEnd> run_daemon(const Config& config, std::function<Status()> check
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);
   });
-  start_all(registry.value(), gpus.value(), &session_manager);
+  start_all(config, registry.value(), gpus.value(), &session_manager);
   const PlanningMode mode = planning_mode_of(config, registry.value());
   session_manager.set_planning_mode(mode);
   set_planning_mode(gpus.value(), mode);

@@ -40,6 +40,9 @@ class Book {
   // A chunk of the allocation that begins at `allocation`; charged already.
   virtual void add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on_device) = 0;
   virtual void remove(uint64_t address) = 0;
+  // Host memory of no chunk that is kept for the next one that leaves the device: counts it (above 0), or gives it back
+  // (below 0). False: no more may be kept.
+  virtual bool keep(int64_t bytes) = 0;
   // Others use it where it is: it moves no more.
   virtual void pin(uint64_t address) = 0;
 };

@@ -104,4 +104,24 @@ Chunks::Plan Chunks::make_room(uint64_t bytes, uint64_t room) const {
   return {};
 }
 
+Chunks::Plan Chunks::make_way(uint64_t bytes, size_t most) const {
+  Plan plan;
+  uint64_t gone = 0;
+  for (const uint64_t address : victims({})) {
+    if (gone >= bytes || plan.out.size() >= most) break;
+    plan.out.push_back(address);
+    gone += find(address)->bytes;
+  }
+  return plan;
+}
+
+uint64_t Chunks::away(const std::vector<uint64_t>& chunks) const {
+  uint64_t bytes = 0;
+  for (const uint64_t address : std::set<uint64_t>(chunks.begin(), chunks.end())) {
+    const Chunk* const chunk = find(address);
+    if (chunk && !chunk->on_device && !chunk->pinned) bytes += chunk->bytes;
+  }
+  return bytes;
+}
+
 }  // namespace bandsaw::swap

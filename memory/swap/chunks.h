@@ -2,6 +2,7 @@
 // needs. Tables only: no clock, no locks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -47,6 +48,10 @@ class Chunks {
   Plan bring(const std::vector<uint64_t>& wanted, uint64_t room) const;
   // Who goes so that `bytes` bytes may come. Empty if there is the room, or if all that may go is not enough.
   Plan make_room(uint64_t bytes, uint64_t room) const;
+  // Who goes so that `bytes` bytes less are on the device, or as many as may, but no more than `most` chunks.
+  Plan make_way(uint64_t bytes, size_t most) const;
+  // Bytes of these that are not on the device and may come there.
+  uint64_t away(const std::vector<uint64_t>& chunks) const;
 
  private:
   std::vector<uint64_t> victims(const std::vector<uint64_t>& wanted) const;

@@ -185,8 +185,13 @@ void print_processes(const json& processes) {
 
 std::string resident_line(const json& view, int64_t resident) {
   const auto used = get<int64_t>(view, "/live/memory_used", 0), swapped = get<int64_t>(view, "/live/memory_swapped", 0);
-  return fmt::format("{} of {}; {} in the host's memory ({} moved in, {} out)", size(used - swapped), size(resident),
-                     size(swapped), size(get<int64_t>(view, "/live/usage/swapped_in", 0)),
+  const auto borrowed = get<int64_t>(view, "/live/memory_borrowed", 0),
+             lent = get<int64_t>(view, "/live/memory_lent", 0);
+  const std::string beyond = borrowed != 0 ? fmt::format(" ({} borrowed)", size(borrowed))
+                             : lent != 0   ? fmt::format(" ({} lent)", size(lent))
+                                           : std::string();
+  return fmt::format("{} of {}{}; {} in the host's memory ({} moved in, {} out)", size(used - swapped), size(resident),
+                     beyond, size(swapped), size(get<int64_t>(view, "/live/usage/swapped_in", 0)),
                      size(get<int64_t>(view, "/live/usage/swapped_out", 0)));
 }
 

@@ -82,12 +82,14 @@ CUresult Heap::map_made(Mapping* made) {
   }
   if (!made->on_device) made->address = made->beside;
   if (reuses) spares_.erase(spare);
+  if (reuses) host_->swap_book()->keep(-static_cast<int64_t>(made->bytes));
   return CUDA_SUCCESS;
 }
 
 // Memory that is no chunk's any more.
 void Heap::discard(const Mapping& memory) {
-  if (!memory.on_device && spares_.size() < swap::Exchange::kUnderWayMost) return spares_.push_back(memory);
+  swap::Book* const book = host_->swap_book();
+  if (!memory.on_device && book && book->keep(static_cast<int64_t>(memory.bytes))) return spares_.push_back(memory);
   drop(memory);
 }
 
@@ -104,7 +106,10 @@ CUresult Heap::drop(const Mapping& memory) {
 }
 
 void Heap::drop_spares() {
-  for (const Mapping& spare : spares_) drop(spare);
+  for (const Mapping& spare : spares_) {
+    drop(spare);
+    if (swap::Book* const book = host_->swap_book()) book->keep(-static_cast<int64_t>(spare.bytes));
+  }
   spares_.clear();
 }
 

@@ -10,17 +10,14 @@
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
-namespace {
-
-constexpr size_t kSparePagesMost = 2;
-
-}  // namespace
+namespace {}  // namespace
 
 Memory::Pages Memory::take_spare_pages(uint64_t bytes) {
   const auto found = std::ranges::find(spare_pages_, bytes, &Pages::bytes);
   if (found != spare_pages_.end()) {
     const Pages pages = *found;
     spare_pages_.erase(found);
+    host_->swap_book()->keep(-static_cast<int64_t>(bytes));
     return pages;
   }
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -29,12 +26,15 @@ Memory::Pages Memory::take_spare_pages(uint64_t bytes) {
 }
 
 void Memory::keep_spare_pages(const Pages& pages) {
-  if (spare_pages_.size() < kSparePagesMost) return spare_pages_.push_back(pages);
+  if (host_->swap_book()->keep(static_cast<int64_t>(pages.bytes))) return spare_pages_.push_back(pages);
   ::munmap(pages.at, pages.bytes);
 }
 
 void Memory::drop_spare_pages() {
-  for (const Pages& pages : spare_pages_) ::munmap(pages.at, pages.bytes);
+  for (const Pages& pages : spare_pages_) {
+    ::munmap(pages.at, pages.bytes);
+    host_->swap_book()->keep(-static_cast<int64_t>(pages.bytes));
+  }
   spare_pages_.clear();
 }
 

@@ -31,6 +31,10 @@ void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) 
   write_descriptor(grant_page_->kernel_descriptors[slot_], {});
 }
 
+void GateView::call_arbiter() {
+  if (doorbell_ && !signal_event(doorbell_.get())) log::warn("the arbiter's doorbell: {}", std::strerror(errno));
+}
+
 void GateView::ring_doorbell() {
   if (!set_pending(*grant_page_, slot_) || !doorbell_) return;
   if (!signal_event(doorbell_.get())) log::warn("the arbiter's doorbell: {}", std::strerror(errno));

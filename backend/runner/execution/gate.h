@@ -40,6 +40,8 @@ class GateView {
   // Call before the first record; without it, all work passes. `grant_page` outlives this and the device.
   void connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell);
   void set_device(Device* device) { device_ = device; }
+  // Has the arbiter look at the usage page, whether gates hold or not.
+  void call_arbiter();
   // A client of MPS: others run beside it, and what that costs it is written to the gates.
   void set_beside_others() { beside_others_ = true; }
   // enter_launch() is to be called rather than enter().

@@ -10,6 +10,8 @@
 namespace bandsaw::runner {
 namespace {
 
+constexpr int64_t kTellEvery = 1'000'000;
+
 // A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
 // says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same amount
 // twice. Compare and swap, so that two processes of one virtual GPU cannot pass the bound together.
@@ -85,7 +87,9 @@ bool UsagePageView::add_used(int64_t bytes) {
   return true;
 }
 
-// Two processes may refuse each other what is left on the device; together they never pass it.
+// Two processes may refuse each other what is left on the device; together they never pass it. They count what they
+// have before they read how much they may, and the session makes that less before it is read what they have: one of the
+// two sees the other.
 bool UsagePageView::charge(int64_t bytes) {
   if (!add_used(bytes)) return false;
   if (bytes <= 0 || !swaps() || on_device() <= static_cast<int64_t>(resident())) return true;
@@ -94,7 +98,34 @@ bool UsagePageView::charge(int64_t bytes) {
 }
 
 uint64_t UsagePageView::resident() const {
-  return static_cast<uint64_t>(std::max<int64_t>(0, limits_->memory_resident.load(std::memory_order_relaxed)));
+  return static_cast<uint64_t>(std::max<int64_t>(0, limits_->memory_resident.load()));
+}
+
+uint64_t UsagePageView::reserved() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, limits_->memory_reserved.load(std::memory_order_relaxed)));
+}
+
+uint64_t UsagePageView::coming() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, limits_->memory_coming.load(std::memory_order_relaxed)));
+}
+
+uint64_t UsagePageView::excess() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, on_device() - static_cast<int64_t>(resident())));
+}
+
+bool UsagePageView::keep(int64_t bytes) {
+  if (bytes < 0) {
+    give_back(&page_->kept, &slot_->kept_bytes, -bytes);
+    return true;
+  }
+  return take(&page_->kept, &slot_->kept_bytes, limits_->memory_swap.load(std::memory_order_relaxed) - page_->swapped,
+              bytes);
+}
+
+bool UsagePageView::note_work(int64_t now, bool finds_no_room) {
+  const int64_t before = page_->worked_at.exchange(now, std::memory_order_relaxed);
+  if (finds_no_room) page_->short_at.store(now, std::memory_order_relaxed);
+  return (finds_no_room || resident() < reserved()) && now / kTellEvery != before / kTellEvery;
 }
 
 int64_t UsagePageView::on_device() const { return page_->memory_used.load() - page_->swapped.load(); }
@@ -142,6 +173,7 @@ void UsagePageView::let_go(Limited kind) {
 void UsagePageView::release_all() {
   for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i].fetch_sub(slot_->held[i].exchange(0));
   page_->swapped.fetch_sub(slot_->swapped_bytes.exchange(0));
+  page_->kept.fetch_sub(slot_->kept_bytes.exchange(0));
   const int64_t held = slot_->memory_bytes.exchange(0);
   page_->memory_used.fetch_sub(held);
 }

@@ -33,6 +33,17 @@ class UsagePageView : public ObjectQuota {
   bool swaps() const { return limits_->memory_swap.load(std::memory_order_relaxed) != 0; }
   // Bytes that may lie on the device; only where swaps().
   uint64_t resident() const;
+  // Bytes of it that this virtual GPU has whenever it has work; what resident() will be soon, if that is more: others
+  // give memory up.
+  uint64_t reserved() const;
+  uint64_t coming() const;
+  // Bytes that are on the device beyond resident(): others want them.
+  uint64_t excess() const;
+  // Host memory that may be kept for the next moves: counts until it is given back (below 0). False: no more.
+  bool keep(int64_t bytes);
+  // Tells vgpud that there is work, and whether it finds no room on the device. `now`: CLOCK_MONOTONIC, ns. True: it
+  // should hear of it now.
+  bool note_work(int64_t now, bool finds_no_room);
   // Bytes that may come to the device now.
   uint64_t room_on_device() const;
   // As charge(), for host memory instead. It counts against the share too.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "memory/base/log.h"
 
@@ -17,6 +18,12 @@ constexpr uint64_t kHeadroomChunks = swap::Exchange::kUnderWayMost;
 constexpr std::chrono::seconds kPatience{1};
 // After that nothing moves for so many times as long.
 constexpr int kPause = 10;
+// Memory that is to come and does not within this time is not waited for.
+constexpr std::chrono::milliseconds kComes{20};
+constexpr std::chrono::seconds kLooksAnew{1};
+// Of what others want back, so many chunks go in one move; where none can go, it is tried again after a while.
+constexpr size_t kLeaveAtOnce = 4 * swap::Exchange::kUnderWayMost;
+constexpr std::chrono::milliseconds kLeavesAgain{100};
 
 uint64_t ns(Clock::Point time) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
@@ -46,13 +53,13 @@ uint64_t room_needed(const wire::CheckedRecord& record) {
 // Several fit on the device, whatever its size.
 uint64_t Swapper::chunk_bytes() const {
   if (!page_.swaps()) return 0;
-  const uint64_t fair = page_.resident() / kChunksWanted / kMapUnit * kMapUnit;
+  const uint64_t fair = page_.reserved() / kChunksWanted / kMapUnit * kMapUnit;
   return std::clamp(fair, kMapUnit, swap::kLargestChunk);
 }
 
 // Kept for what has to lie on the device, and as temporal swap space while chunks change places.
 uint64_t Swapper::headroom() const {
-  return std::min(page_.resident() / kChunksWanted, swap::kLargestChunk) * kHeadroomChunks;
+  return std::min(page_.reserved() / kChunksWanted, swap::kLargestChunk) * kHeadroomChunks;
 }
 
 bool Swapper::charge(int64_t bytes, bool on_device) {
@@ -90,10 +97,34 @@ Swapper::Plan Swapper::plan() {
   return chunks_.bring(wanted_, room > keep ? room - keep : 0);
 }
 
+// Unless something else goes. With mutex_.
+bool Swapper::finds_no_room() {
+  const uint64_t room = page_.room_on_device(), keep = headroom();
+  if (wanted_room_ != 0) return wanted_room_ + keep / 2 > room;
+  const uint64_t away = chunks_.away(wanted_);
+  return away != 0 && away + keep > room;
+}
+
+// Others give up memory for this virtual GPU, or are to: it is sooner there than what would have to go and come back.
+bool Swapper::more_comes() {
+  const uint64_t resident = page_.resident();
+  if (resident >= std::max(page_.coming(), page_.reserved())) return false;
+  const Clock::Point now = clock_.now();
+  if (resident != came_to_ || now - looked_ > kLooksAnew) came_ = now;
+  came_to_ = resident;
+  looked_ = now;
+  return now - came_ < kComes;
+}
+
+void Swapper::note_work(bool finds_no_room) {
+  if (page_.note_work(static_cast<int64_t>(ns(clock_.now())), finds_no_room) && tell_) tell_();
+}
+
 bool Swapper::admit(const wire::CheckedRecord& record) {
   const uint64_t needed = room_needed(record);
   const bool launches = record.opcode == wire::Opcode::kLaunch;
   if (stage_ != Stage::kNone) return !record.info->engine && needed == 0;
+  if (record.info->engine) note_work(false);
   if ((!launches && needed == 0) || (asked_by_ != 0 && asked_by_ != record.seq)) return true;
   std::lock_guard lock(mutex_);
   wanted_.clear();
@@ -105,7 +136,10 @@ bool Swapper::admit(const wire::CheckedRecord& record) {
   }
   const Clock::Point now = clock_.now();
   chunks_.used(wanted_, ns(now));
-  if (asked_by_ == record.seq || now < not_before_ || plan().empty()) return true;
+  if (asked_by_ == record.seq || now < not_before_) return true;
+  const bool finds_none = finds_no_room();
+  if (finds_none) note_work(true);
+  if (plan().empty() && !(finds_none && more_comes())) return true;
   asked_by_ = record.seq;
   stage_ = Stage::kEnding;
   begun_ = now;
@@ -117,22 +151,41 @@ void Swapper::issued(const wire::CheckedRecord& record) {
   if (record.info->engine || record.info->order == wire::Order::kStream) ++issued_;
 }
 
+void Swapper::abandon(bool dead) {
+  asked_by_ = 0;
+  if (dead) leaves_not_before_ = Clock::Point::max();
+  if (stage_ != Stage::kNone && (dead || page_.excess() == 0)) stage_ = Stage::kNone;
+}
+
+bool Swapper::begin_to_leave() {
+  if (!any() || page_.excess() == 0) return false;
+  const Clock::Point now = clock_.now();
+  if (now < leaves_not_before_) return false;
+  std::lock_guard lock(mutex_);
+  if (chunks_.make_way(1, 1).empty()) {
+    leaves_not_before_ = now + kLeavesAgain;
+    return false;
+  }
+  stage_ = Stage::kEnding;
+  begun_ = now;
+  return true;
+}
+
 bool Swapper::advance(bool busy) {
-  if (stage_ == Stage::kNone) return false;
+  if (stage_ == Stage::kNone && !begin_to_leave()) return false;
   if (stage_ == Stage::kEnding && !busy) settle();
   if (stage_ == Stage::kSettling && settled_->load(std::memory_order_acquire)) {
-    if (issued_ != issued_before_ || busy) {
-      stage_ = Stage::kEnding;  // something came meanwhile that needs no gate
-    } else {
-      move();
-      return end();
-    }
+    if (issued_ == issued_before_ && !busy) return settled();
+    stage_ = Stage::kEnding;  // something came meanwhile that needs no gate
   }
+  return clock_.now() - begun_ >= kPatience && give_up();
+}
+
+bool Swapper::give_up() {
   const auto waited = clock_.now() - begun_;
-  if (waited < kPatience) return false;
   log::info("work did not end within {} s: memory stays where it is for a while",
             std::chrono::duration_cast<std::chrono::seconds>(waited).count());
-  not_before_ = clock_.now() + kPause * waited;
+  not_before_ = leaves_not_before_ = clock_.now() + kPause * waited;
   return end();
 }
 
@@ -148,21 +201,49 @@ void Swapper::settle() {
   device_->settle([settled = settled_](CUresult) { settled->store(true, std::memory_order_release); });
 }
 
-// Nothing is on the device.
-void Swapper::move() {
+// Nothing is on the device, and what others want back goes first. True: records may go on.
+bool Swapper::settled() {
+  if (page_.excess() != 0 && make_way()) return false;
+  if (asked_by_ == 0) return end();
   std::unique_lock lock(mutex_);
-  Plan now = plan();
+  const bool waits = finds_no_room() && more_comes();
+  Plan next = waits ? Plan{} : plan();
   lock.unlock();
+  if (waits) {
+    note_work(true);
+    const Clock::Point now = clock_.now();
+    count(page_.slot().swap_wait_ns, ns(now) - ns(std::exchange(begun_, now)));
+    return false;
+  }
+  carry_out(std::move(next));
+  return end();
+}
+
+// Some at a time, so that others get it while there is more to go. False: what is here does not go.
+bool Swapper::make_way() {
+  std::unique_lock lock(mutex_);
+  Plan some = chunks_.make_way(page_.excess(), kLeaveAtOnce);
+  lock.unlock();
+  if (!some.empty() && carry_out(std::move(some))) return true;
+  leaves_not_before_ = clock_.now() + kLeavesAgain;
+  return false;
+}
+
+// True: all of it has moved.
+bool Swapper::carry_out(Plan plan) {
   const auto moved = [this](uint64_t chunk, bool to_device) {
     std::lock_guard guard(mutex_);
     chunks_.moved(chunk, to_device, ns(clock_.now()));
   };
   const Clock::Point begin = clock_.now();
-  const CUresult result = device_->chunks_move({std::move(now.out), std::move(now.in), page_.room_on_device(), moved});
+  const CUresult result =
+      device_->chunks_move({std::move(plan.out), std::move(plan.in), page_.room_on_device(), moved});
   count(page_.slot().swap_moves);
   count(page_.slot().swap_wait_ns, ns(begin) - ns(begun_));
-  count(page_.slot().swap_move_ns, ns(clock_.now()) - ns(begin));
+  begun_ = clock_.now();
+  count(page_.slot().swap_move_ns, ns(begun_) - ns(begin));
   if (result != CUDA_SUCCESS) log::debug("some memory cannot move: error {}", static_cast<int>(result));
+  return result == CUDA_SUCCESS;
 }
 
 }  // namespace bandsaw::runner

@@ -4,10 +4,13 @@
 // Work is right wherever its memory lies: chunks in host memory are reached there, at the same address, only slower.
 // So nothing has to move. What a kernel's parameters point into is brought to the device before it is launched, and
 // what else needs room on the device is given it. For that the process's work is let end first: records wait meanwhile,
-// and where the work does not end in time they go on without a move.
+// and where the work does not end in time they go on without a move. What virtual GPUs lend each other (lending.h)
+// leaves the device in the same way, also while its program rests; who gets it waits for it, as long as more of it
+// comes.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -27,6 +30,8 @@ class Swapper final : public swap::Book {
   // Both outlive this.
   Swapper(UsagePageView* page, const Clock* clock) : page_(*page), clock_(*clock) {}
   void set_device(Device* device) { device_ = device; }
+  // Tells vgpud to look at what the usage page says of this virtual GPU's memory.
+  void set_tell(std::function<void()> tell) { tell_ = std::move(tell); }
 
   // There are chunks: the next three are to be called.
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -34,16 +39,16 @@ class Swapper final : public swap::Book {
   bool admit(const wire::CheckedRecord& record);
   // It is being executed.
   void issued(const wire::CheckedRecord& record);
-  // Goes on with what admit() has begun. `busy`: work whose first part was issued is still to be issued. True: records
-  // that waited may go on.
+  // Goes on with what admit() has begun, and with what others want back of the device's memory, even where nothing else
+  // is to be done. `busy`: work whose first part was issued is still to be issued. True: records that waited may go on.
   bool advance(bool busy);
-  // Nobody waits for what admit() has begun.
-  void abandon() {
-    stage_ = Stage::kNone;
-    asked_by_ = 0;
-  }
+  // Something is to move: advance() is to be called again soon.
+  bool under_way() const { return stage_ != Stage::kNone; }
+  // Nobody waits for what admit() has begun. `dead`: nothing can move any more.
+  void abandon(bool dead);
 
   uint64_t chunk_bytes() const override;
+  bool keep(int64_t bytes) override { return page_.keep(bytes); }
   bool charge(int64_t bytes, bool on_device) override;
   bool charge_move(uint64_t bytes, bool to_device) override;
   void add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on_device) override;
@@ -56,8 +61,15 @@ class Swapper final : public swap::Book {
 
   uint64_t headroom() const;
   Plan plan();  // with mutex_
+  bool finds_no_room();
+  bool more_comes();
+  void note_work(bool finds_no_room);
+  bool begin_to_leave();
   void settle();
-  void move();
+  bool settled();
+  bool make_way();
+  bool carry_out(Plan plan);
+  bool give_up();
   bool end();
 
   UsagePageView& page_;
@@ -73,7 +85,12 @@ class Swapper final : public swap::Book {
   uint64_t asked_by_ = 0;
   std::vector<uint64_t> wanted_;  // chunks
   uint64_t wanted_room_ = 0;      // bytes on the device
-  Clock::Point begun_{}, not_before_{};
+  Clock::Point begun_{}, not_before_{}, leaves_not_before_{};
+  // While more memory may come to this virtual GPU: since when none has, what there was then, and when that was looked
+  // at.
+  Clock::Point came_{}, looked_{};
+  uint64_t came_to_ = 0;
+  std::function<void()> tell_;
   uint64_t issued_ = 0, issued_before_ = 0;
   std::shared_ptr<std::atomic<bool>> settled_;
 };

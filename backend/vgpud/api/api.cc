@@ -54,6 +54,18 @@ std::vector<VgpuSpec> Api::with_sleepers() const {
   return all;
 }
 
+void Api::review_lending() const {
+  tell_memory(*gpus_, with_sleepers(), config_.swap_memory, config_.swap_lend.value_or(true));
+}
+
+Status Api::check_debt(const Gpu& gpu) const {
+  const uint64_t debt = gpu.arbiter->memory_debt();
+  if (debt == 0) return {};
+  return Status::error(EBUSY,
+                       "{} of device '{}' that a virtual GPU had lent is still to be given back: try again in a moment",
+                       format_size(debt), gpu.device.name);
+}
+
 // What a session says of a file that comes is not known at once.
 uint64_t Api::room_to_restore(const std::string& name) const {
   const auto begun = restoring_.find(name);
@@ -234,6 +246,7 @@ void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
     if (!status.ok()) return refuse_storage(answer, status);
     session_manager_->tell_all(spec.device);
     if (const Gpu* gpu = gpus_->of(spec)) gpu->arbiter->remove(spec.name);
+    review_lending();
     session_manager_->remove(spec.name,
                              [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });
   });

@@ -75,6 +75,10 @@ class Api {
   LatencyMeans latency_means(const VgpuSpec& spec) const;
   // All virtual GPUs, with what those that sleep have in the host's memory.
   std::vector<VgpuSpec> with_sleepers() const;
+  // Arbiters hear who may lend how much now.
+  void review_lending() const;
+  // Memory of a device is still held by who borrowed it from one that has gone: nobody may reserve more there now.
+  Status check_debt(const Gpu& gpu) const;
   // Bytes of the host's memory that a file brings, or has brought, for one that is suspended.
   uint64_t room_to_restore(const std::string& name) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;

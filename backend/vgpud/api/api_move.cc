@@ -164,6 +164,7 @@ void Api::commit_move(const VgpuSpec& spec, const std::string& device, const jso
   }
   tell_arbiter(gpu, to, registry_->all());
   if (const Gpu* from = gpus_->of(*found)) from->arbiter->remove(to.name);
+  review_lending();
   session_manager_->move(to, [this, before = *found, to, answer](const Status& status) {
     const std::optional<VgpuSpec> now = registry_->find(to.name);
     if (!now) return not_found(to.name, answer);
@@ -187,6 +188,7 @@ void Api::undo_move(const VgpuSpec& before, const VgpuSpec& refused) {
   const Gpu* const gpu = gpus_->of(before);
   if (!gpu) return;
   add_to_arbiter(*gpu, back, registry_->all());
+  review_lending();
   session_manager_->move(back, [](const Status&) {});
 }
 

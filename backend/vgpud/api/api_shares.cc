@@ -156,7 +156,8 @@ void Api::create(json body, const Answer& answer) {
 
 void Api::start_new(const VgpuSpec& spec, std::optional<uint32_t> asked_sms, const Answer& answer) {
   const Gpu& gpu = *gpus_->of(spec);
-  Status status = gpu.arbiter->add(spec.name, engine_shares(spec));
+  Status status = check_debt(gpu);
+  if (status.ok()) status = gpu.arbiter->add(spec.name, engine_shares(spec));
   if (!status.ok()) return refuse_shares(answer, status);
   status = registry_->put(spec);
   if (!status.ok()) {
@@ -164,6 +165,7 @@ void Api::start_new(const VgpuSpec& spec, std::optional<uint32_t> asked_sms, con
     return refuse_storage(answer, status);
   }
   tell_arbiter(gpu, spec, registry_->all());
+  review_lending();
   session_manager_->add(spec, [this, spec, answer, asked_sms](const Status& ready) {
     std::vector<std::string> notes = sharing_notes(spec, true);
     for (std::string& note : sms_notes({}, spec, asked_sms)) notes.push_back(std::move(note));
@@ -180,6 +182,7 @@ void Api::undo_create(const VgpuSpec& spec) {
   gpus_->of(spec)->arbiter->remove(spec.name);
   if (!registry_->find(spec.name)) return;
   if (Status undone = registry_->remove(spec.name); !undone.ok()) log::error("{}", undone.message());
+  review_lending();
 }
 
 void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
@@ -224,6 +227,7 @@ void Api::commit_change(json body, const std::string& name, const MemoryUse& use
     status = check_resident_in_use(changed, used.resident);
   }
   if (status.ok()) status = check_swap(changed, with_sleepers(), config_.swap_memory);
+  if (status.ok() && gpu && held_memory(changed) > held_memory(before)) status = check_debt(*gpu);
   if (status.ok() && gpu) status = fit_sms(registry_->all(), capacity, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
   if (changed.direct_mode != before.direct_mode || changed.direct_group != before.direct_group) {
@@ -241,6 +245,7 @@ void Api::commit_change(json body, const std::string& name, const MemoryUse& use
     return refuse_shares(answer, status);
   }
   if (gpu) tell_arbiter(*gpu, changed, registry_->all());
+  review_lending();
   session_manager_->update(changed);
   std::vector<std::string> notes;
   if (body.contains("sharing") || body.contains("group")) notes = sharing_notes(changed, false);

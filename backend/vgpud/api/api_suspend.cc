@@ -85,6 +85,7 @@ void Api::commit_suspend(const std::string& name, const json& paused, const Answ
     session_manager_->set_pausing(name, false);
     return refuse_storage(answer, status);
   }
+  review_lending();
   session_manager_->update(changed);
   finish_suspension(*found, "suspended", answer);
 }
@@ -113,10 +114,12 @@ void Api::commit_resume(const VgpuSpec& spec, const Answer& answer) {
   if (const Gpu* const gpu = gpus_->of(spec)) {
     // Its place on the device may be another's now.
     Status status = check_shares(changed, registry_->all(), gpu->device);
+    if (status.ok()) status = check_debt(*gpu);
     if (!status.ok()) return refuse_shares(answer, status);
   }
   if (Status status = registry_->put(changed); !status.ok()) return refuse_storage(answer, status);
   session_manager_->set_pausing(spec.name, false);
+  review_lending();
   session_manager_->update(changed);
   finish_suspension(spec, "running", answer);
 }
@@ -187,6 +190,7 @@ void Api::finish_suspension(const VgpuSpec& before, const char* wanted, const An
     back.suspended = before.suspended;
     back.suspended_bytes = before.suspended_bytes;
     if (Status undone = registry_->put(back); !undone.ok()) log::error("{}", undone.message());
+    review_lending();
     session_manager_->update(back);
     refuse(answer, 409,
            fmt::format("'{}' cannot be {}: {}", before.name, back.suspended ? "resumed" : "suspended",

@@ -109,6 +109,26 @@ void add_to_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSp
   tell_arbiter(gpu, spec, all);
 }
 
+// A small part stays: what its programs cannot do without on the device.
+std::optional<MemoryTerms> memory_terms(const VgpuSpec& spec, std::span<const VgpuSpec> all, uint64_t host_memory) {
+  if (swap_memory(spec) == 0 || spec.suspended) return std::nullopt;
+  uint64_t given = 0, lenders = 0;
+  for (const VgpuSpec& other : all) {
+    given += host_swap_memory(other);
+    lenders += swap_memory(other) != 0 && !other.suspended;
+  }
+  const uint64_t reserved = reserved_memory(spec), free = host_memory > given ? host_memory - given : 0;
+  return MemoryTerms{spec.memory, reserved, std::min(reserved / 8 * 7, free / std::max<uint64_t>(lenders, 1))};
+}
+
+void tell_memory(const Gpus& gpus, std::span<const VgpuSpec> all, uint64_t host_memory, bool lend) {
+  for (const VgpuSpec& spec : all) {
+    auto terms = memory_terms(spec, all, host_memory);
+    if (terms && !lend) terms->lendable = 0;
+    if (const Gpu* gpu = gpus.of(spec)) gpu->arbiter->set_memory(spec.name, terms);
+  }
+}
+
 nlohmann::json to_json(const ArbiterOptions& options) {
   const PolicyChoice choice = choice_of(options);
   return {{"policy", choice.policy},

@@ -64,6 +64,12 @@ void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec
 // Has it scheduled. One that the arbiter does not take is not scheduled, which is logged and better than not started.
 void add_to_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all);
 
+// What one whose programs may allocate more than it has of its device may lend of that while it has no work: as far as
+// `host_memory`, of which the others have some too, has room for it. Nothing: it does not swap, or is suspended.
+std::optional<MemoryTerms> memory_terms(const VgpuSpec& spec, std::span<const VgpuSpec> all, uint64_t host_memory);
+// Tells all arbiters; `lend`: false: nobody lends anything.
+void tell_memory(const Gpus& gpus, std::span<const VgpuSpec> all, uint64_t host_memory, bool lend);
+
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}
 nlohmann::json to_json(const VgpuUse& use);

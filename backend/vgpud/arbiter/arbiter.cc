@@ -23,6 +23,7 @@
 #include "backend/vgpud/arbiter/descriptor_kind.h"
 #include "backend/vgpud/arbiter/gate_memory.h"
 #include "backend/vgpud/arbiter/gate_message.h"
+#include "backend/vgpud/arbiter/memory_lending.h"
 #include "memory/base/clock.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/log_about.h"
@@ -79,6 +80,7 @@ class ArbiterThread final : public Arbiter {
   void remove(const std::string& vgpu) override {
     std::lock_guard lock(mutex_);
     core_.remove(vgpu, monotonic_ns());
+    lending_.remove(vgpu);
     failed_.erase(vgpu);
     disconnect(vgpu);
     poke();
@@ -141,6 +143,16 @@ class ArbiterThread final : public Arbiter {
     sessions_[number] = {vgpu, std::move(socket), nullptr, false};
   }
 
+  void set_memory(const std::string& vgpu, const std::optional<MemoryTerms>& terms) override {
+    std::lock_guard lock(mutex_);
+    lending_.set(vgpu, terms);
+    poke();
+  }
+  uint64_t memory_debt() const override {
+    std::lock_guard lock(mutex_);
+    return lending_.debt();
+  }
+
   std::vector<VgpuUse> use() const override {
     std::lock_guard lock(mutex_);
     return core_.use();
@@ -185,6 +197,7 @@ class ArbiterThread final : public Arbiter {
   Status take_packet(uint32_t number, std::span<const std::byte> packet, std::vector<UniqueFd>& fds, Time now);
   void on_runner_end(uint32_t number, uint32_t slot, Time now);
   void carry_out_orders();
+  Time lend(Time now);
   void end_runner(const RunnerEnd& end);
   TimeSliceSetter::Target channel_groups_of(const TimeSliceOrder& order) const;
   void time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why);
@@ -193,6 +206,7 @@ class ArbiterThread final : public Arbiter {
 
   mutable std::mutex mutex_;  // guards all below but what the thread alone has
   ArbiterCore core_;
+  MemoryLending lending_;
   std::map<uint32_t, Session> sessions_;
   uint32_t next_session_ = 0;
   const UniqueFd poll_, poke_;
@@ -211,6 +225,7 @@ void ArbiterThread::disconnect(const std::string& vgpu) {
       continue;
     }
     core_.detach(vgpu, monotonic_ns());
+    lending_.detach(vgpu);
     if (const auto& gates = session->second.gates) {
       ::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, gates->doorbell(), nullptr);
     }
@@ -230,6 +245,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   }
   session.gates = std::move(gates.value());
   core_.attach(session.vgpu, session.gates->grant_page(), now);
+  if (const UsagePage* page = session.gates->usage_page()) lending_.attach(session.vgpu, page);
   watch(session.gates->doorbell(), {EventTag::kDoorbell, number}, EPOLLET);
 }
 
@@ -316,6 +332,19 @@ void ArbiterThread::carry_out_orders() {
   }
 }
 
+// Returns when to look again.
+Time ArbiterThread::lend(Time now) {
+  const Time next = lending_.review([this](const std::string& vgpu) { return core_.works(vgpu); }, now);
+  for (const auto& [vgpu, order] : lending_.take_orders()) {
+    for (const auto& [number, session] : sessions_) {
+      if (session.vgpu != vgpu) continue;
+      const Status status = send_packet(session.socket.get(), std::as_bytes(std::span(&order, 1)), {}, {});
+      if (!status.ok()) log::warn(log::About{vgpu}, "its session does not hear what it may hold: {}", status.message());
+    }
+  }
+  return next;
+}
+
 // Its session ends it. A session that does not is asked again.
 void ArbiterThread::end_runner(const RunnerEnd& end) {
   log::warn(log::About{end.vgpu}, "the program in slot {} {}: it is ended", end.slot,
@@ -368,6 +397,7 @@ void ArbiterThread::run() {
     for (int i = 0; i < count; ++i) on_event(EventTag::unpack(events[i].data.u64), now);
     next = core_.run(now);
     carry_out_orders();
+    next = std::min(next, lend(now));
     for (const RunnerEnd& end : core_.take_runner_ends()) end_runner(end);
   }
 }

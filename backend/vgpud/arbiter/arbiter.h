@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,12 @@ struct TimeSliceRecord {
   int64_t asked = 0, granted = 0, ended = 0, charged = 0;
 };
 
+// Of a virtual GPU whose programs may allocate more memory than it has of the device: bytes.
+struct MemoryTerms {
+  uint64_t share = 0, reserved = 0;
+  uint64_t lendable = 0;  // of what is reserved, that others may have while it has no work
+};
+
 class Arbiter {
  public:
   static Result<std::unique_ptr<Arbiter>> start(const ArbiterOptions& options);
@@ -108,6 +115,11 @@ class Arbiter {
   // The part of the GPU's SMs that it has to itself, or 0. Beside other MPS ones it then waits for nobody to
   // compute, nobody waits for it, and it is charged that part of the time that it computes.
   virtual void set_sm_part(const std::string& vgpu, double part) = 0;
+  // Nothing, as at first: programs may allocate what it has of the device.
+  virtual void set_memory(const std::string& vgpu, const std::optional<MemoryTerms>& terms) = 0;
+  // Memory of the device that is held beyond what is reserved for those that hold it: for a moment, after one that has
+  // lent some has gone.
+  virtual uint64_t memory_debt() const = 0;
   // How MPS virtual GPUs are planned; kMps at first.
   virtual void set_planning_mode(PlanningMode mode) = 0;
   // How many SMs plans are made for, once the device has said it.

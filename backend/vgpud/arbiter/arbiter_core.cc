@@ -315,6 +315,17 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
   return std::min(next, deadlines_.review(now, &ends_));
 }
 
+bool ArbiterCore::works(const std::string& name) {
+  const VgpuState* const vgpu = table_.find(name);
+  if (!vgpu || !vgpu->grant_page) return false;
+  for (const auto& gates : vgpu->grant_page->gates) {
+    for (const Gate& gate : gates) {
+      if (gate.begun != gate.ended || gate.asked != gate.granted) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<VgpuUse> ArbiterCore::use() const {
   std::vector<VgpuUse> all;
   for (const VgpuState& vgpu : table_.all()) {

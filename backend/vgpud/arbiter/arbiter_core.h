@@ -96,6 +96,8 @@ class ArbiterCore {
   // Grants what can be granted. To be called after every other call, and at the time that it returns.
   Time run(Time now);
 
+  // Something of it is on an engine, or waits for one. Not known where its gates stand open unseen.
+  bool works(const std::string& name);
   std::vector<VgpuUse> use() const;
   PlanState plan() const { return planning_.state(); }
   void start_trace() { trace_.start(); }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include <cstddef>
 #include <span>
 #include <utility>
 #include <vector>
@@ -59,6 +60,11 @@ Result<std::unique_ptr<GateMemory>> GateMemory::receive(int socket, std::vector<
   UniqueFd doorbell = std::move(fds[1]);
   fds.clear();
   return std::unique_ptr<GateMemory>(new GateMemory(std::move(doorbell), memory, hello));
+}
+
+const UsagePage* GateMemory::usage_page() const {
+  const bool same = bytes_ == sizeof(UsagePage) && offset_ == offsetof(UsagePage, grant_page);
+  return same ? static_cast<const UsagePage*>(memory_) : nullptr;
 }
 
 GateMemory::~GateMemory() { ::munmap(memory_, bytes_); }

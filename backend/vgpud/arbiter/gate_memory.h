@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/control/gate_link.h"
+#include "backend/control/runner_link.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -22,6 +22,8 @@ class GateMemory {
   GateMemory(const GateMemory&) = delete;
 
   GrantPage* grant_page() { return reinterpret_cast<GrantPage*>(static_cast<char*>(memory_) + offset_); }
+  // The page that the grant page is a part of. Null: the session has another idea of it than this vgpud.
+  const UsagePage* usage_page() const;
   // An eventfd, to be watched for its edges. It is never read: the session has it too, and could let a read wait.
   int doorbell() const { return doorbell_.get(); }
 

@@ -31,8 +31,14 @@ class FakeBook final : public swap::Book {
   }
   void add(uint64_t, uint64_t address, uint64_t, bool) override { chunks.insert(address); }
   void remove(uint64_t address) override { chunks.erase(address); }
+  bool keep(int64_t bytes) override {
+    if (bytes > keeps) return false;
+    keeps -= bytes;
+    return true;
+  }
   void pin(uint64_t) override {}
 
+  int64_t keeps = 8 * kMiB;
   std::array<int64_t, 2> room{16 * kMiB, 8 * kMiB};  // of the host, of the device
   std::set<uint64_t> chunks;
 };

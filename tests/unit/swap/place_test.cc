@@ -19,6 +19,7 @@ class FakeBook final : public Book {
   bool charge_move(uint64_t, bool) override { return false; }
   void add(uint64_t, uint64_t, uint64_t, bool) override {}
   void remove(uint64_t) override {}
+  bool keep(int64_t) override { return false; }
   void pin(uint64_t) override {}
 
   std::array<int64_t, 2> room;

@@ -23,6 +23,10 @@ class FakeArbiter : public Arbiter {
   void set_latency(const std::string& vgpu, int64_t latency_ns) override { latency_[vgpu] = latency_ns; }
   void set_kernel_deadline(const std::string& vgpu, int64_t deadline_ns) override { deadline_[vgpu] = deadline_ns; }
   void set_sm_part(const std::string& vgpu, double part) override { parts_[vgpu] = part; }
+  void set_memory(const std::string& vgpu, const std::optional<MemoryTerms>& terms) override { memory_[vgpu] = terms; }
+  uint64_t memory_debt() const override { return debt; }
+  std::map<std::string, std::optional<MemoryTerms>> memory_;
+  uint64_t debt = 0;
   void set_planning_mode(PlanningMode mode) override { mode_ = mode; }
   void set_plan_sms(int sms) override { plan_sms_ = sms; }
   int plan_sms() const { return plan_sms_; }
