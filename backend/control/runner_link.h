@@ -26,6 +26,7 @@
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
+//                       kAsksRoom       others of the virtual GPU are to look at UsageSlot::asked. Not answered
 //                       kCallWaits      at a standstill, once: records have come, and wait for its end. Not answered
 // Things that guest processes hand to each other, or one that has several virtual GPUs to itself, by keys that the
 // sessions make. ExchangeTail follows each of these:
@@ -104,6 +105,7 @@ enum class RunnerMessageType : uint32_t {
   kCheckpoint,
   kKeepCode,
   kCodeUsed,
+  kAsksRoom,
 };
 
 constexpr bool is_about_segments(RunnerMessageType type) {
@@ -184,6 +186,9 @@ struct UsageSlot {
   // Before each move the process's work ended first: for so long; and so long moves took.
   std::atomic<uint64_t> swap_moves, swap_wait_ns, swap_move_ns;
   std::atomic<int64_t> kept_bytes;  // host memory that is kept for the next moves
+  // For the runners of the virtual GPU: bytes on the device that may leave it, when work was last begun, and bytes that
+  // this one wants to be free there: for what its work needs, and for what can lie nowhere else.
+  std::atomic<int64_t> movable, worked_at, asked[2];
   SlicingCounters slicing;
 };
 
@@ -199,6 +204,7 @@ struct UsagePage {
   // the arbiter's doorbell.
   std::atomic<int64_t> worked_at, short_at;
   std::atomic<int64_t> kept;    // host memory that is kept for moves, of all slots together
+  std::atomic<uint32_t> asks;   // how many of UsageSlot::asked are not 0
   std::atomic<int64_t> beyond;  // of the last MemoryOrder, once it is in force: written by the session
   UsageSlot slots[kUsageSlots];
   GrantPage grant_page;

@@ -52,6 +52,7 @@ class Process final : public DeviceHost {
   // Kernels are guarded from now on; after use_part(), with the usage page, before the first ring.
   Status start_guard();
   UsagePageView& usage_page() { return usage_page_; }
+  Swapper& swapper() { return swapper_; }
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
@@ -112,7 +113,7 @@ class Process final : public DeviceHost {
   CUresult guard_error() override;
   void print(std::string_view text) override { output_.print(text); }
   void compiling(uint32_t kernels) override;
-  bool charge_memory(int64_t bytes) override { return usage_page_.charge(bytes); }
+  bool charge_memory(int64_t bytes) override { return swapper_.charge_fixed(bytes); }
   swap::Book* swap_book() override { return &swapper_; }
   void pace_context() override { usage_page_.pace_context(); }
   void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {

@@ -178,6 +178,9 @@ RunnerProcess::Watcher RunnerPool::watcher() {
   made.call_waits = [this] {
     if (on_call_) on_call_();
   };
+  made.asks_room = [this] {
+    if (on_asks_room_) on_asks_room_();
+  };
   made.exchange = [this](RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
     if (is_about_segments(message.type)) return segments_ ? segments_->request(runner, message, tail) : void();
     if (message.type == RunnerMessageType::kCheckpoint)

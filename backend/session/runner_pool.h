@@ -45,6 +45,8 @@ class RunnerPool : public RunnerSource {
   bool awaited() const { return !waiters_.empty(); }
   // Called each time that a process asks for a runner, or calls one that stands still.
   void on_call(std::function<void()> call) { on_call_ = std::move(call); }
+  // Called when a runner asks the others for room on the device.
+  void on_asks_room(std::function<void()> asks) { on_asks_room_ = std::move(asks); }
 
   // kCheckpoint, and the end of each runner; set before start().
   void on_checkpoint(std::function<void(Runner*, const RunnerMessage&)> asked, std::function<void(Runner*)> reaped) {
@@ -127,7 +129,7 @@ class RunnerPool : public RunnerSource {
   unsigned failures_in_a_row_ = 0;
   uint64_t started_ = 0, failed_ = 0;
   std::string last_failure_;
-  std::function<void()> on_failing_, on_call_;
+  std::function<void()> on_failing_, on_call_, on_asks_room_;
   Pace start_pace_, program_pace_;
   Clock::time_point pace_said_{};  // when it was said last that starts are too early
   std::function<void(Runner*, const RunnerMessage&)> on_checkpoint_;

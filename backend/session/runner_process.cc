@@ -238,6 +238,8 @@ void RunnerProcess::handle(const RunnerMessage& message) {
     return;
   }
   if (message.type == RunnerMessageType::kCallWaits && ready()) return call_waits();
+  if (message.type == RunnerMessageType::kAsksRoom && ready())
+    return watcher_.asks_room ? watcher_.asks_room() : void();
   const bool known =
       message.value == VGPU_WINDOW_BASE_0 || message.value == VGPU_WINDOW_BASE_1 || message.value == VGPU_WINDOW_BASE_2;
   if (message.type != RunnerMessageType::kReady || ready() || !known) {

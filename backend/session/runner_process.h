@@ -38,6 +38,8 @@ class RunnerProcess : public Runner {
     std::function<void(RunnerProcess*)> ready;  // kReady has come
     // Its guest process waits for the end of a standstill.
     std::function<void()> call_waits{};
+    // It asks the other runners for room on the device.
+    std::function<void()> asks_room{};
     // kPublish, kFetch or kWithdraw has come
     std::function<void(RunnerProcess*, const RunnerMessage&, const ExchangeTail&, UniqueFd)> exchange;
     // kKeepCode or kCodeUsed has come

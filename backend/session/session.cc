@@ -334,6 +334,7 @@ void Session::make_sleep_watch() {
     sleep_watch_->called();
     suspension_->call_waits();
   });
+  pool_->on_asks_room([this] { usage_page_.kick_all(); });
 }
 
 Status Session::check_suspendable() const {

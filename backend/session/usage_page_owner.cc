@@ -175,6 +175,7 @@ void UsagePageOwner::give_back(int slot) {
   page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
   page_->swapped -= last.swapped_bytes;
   page_->kept -= page_->slots[slot].kept_bytes;
+  for (const auto& asked : page_->slots[slot].asked) page_->asks -= asked != 0;
   kicks_.erase(slot);
   last.memory_bytes = last.swapped_bytes = 0;
   add(last, &past_);
@@ -187,6 +188,7 @@ void UsagePageOwner::give_back(int slot) {
   page_->memory_used = charged_;
   page_->swapped = 0;
   page_->kept = 0;
+  page_->asks = 0;
   for (auto& held : page_->held) held = 0;
 }
 
@@ -296,7 +298,10 @@ void UsagePageOwner::set_order(const MemoryOrder& order) {
   order_ = order;
   write_memory_limits();
   page_->beyond = order.beyond;
-  if (!less) return;
+  if (less) kick_all();
+}
+
+void UsagePageOwner::kick_all() {
   for (const auto& [slot, kick] : kicks_) signal_event(kick);
 }
 

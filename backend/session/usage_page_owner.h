@@ -97,6 +97,8 @@ class UsagePageOwner {
   void set_order(const MemoryOrder& order);
   // An eventfd that wakes the slot's runner, until the slot is given back.
   void set_kick(int slot, int kick) { kicks_[slot] = kick; }
+  // A runner asks others for room on the device.
+  void kick_all();
   uint64_t memory_share() const { return share_; }
   // What it was at most: programs keep what they have when it becomes smaller.
   uint64_t largest_share() const { return largest_share_; }

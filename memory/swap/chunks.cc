@@ -7,15 +7,33 @@
 
 namespace bandsaw::swap {
 
+void Chunks::add(uint64_t address, const Chunk& chunk) {
+  remove(address);
+  chunks_[address] = chunk;
+  movable_ += movable(chunk);
+}
+
+void Chunks::remove(uint64_t address) {
+  const auto found = chunks_.find(address);
+  if (found == chunks_.end()) return;
+  movable_ -= movable(found->second);
+  chunks_.erase(found);
+}
+
 void Chunks::pin(uint64_t address) {
-  if (const auto found = chunks_.find(address); found != chunks_.end()) found->second.pinned = true;
+  const auto found = chunks_.find(address);
+  if (found == chunks_.end()) return;
+  movable_ -= movable(found->second);
+  found->second.pinned = true;
 }
 
 void Chunks::moved(uint64_t address, bool to_device, uint64_t now_ns) {
   const auto found = chunks_.find(address);
   if (found == chunks_.end()) return;
   Chunk& chunk = found->second;
+  movable_ -= movable(chunk);
   chunk.on_device = to_device;
+  movable_ += movable(chunk);
   if (!to_device) {
     chunk.gone_ns = now_ns;
   } else {

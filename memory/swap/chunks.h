@@ -24,13 +24,15 @@ class Chunks {
   // Back within this time, a chunk should not have gone.
   static constexpr uint64_t kQuickReturnNs = 1'000'000'000;
 
-  void add(uint64_t address, const Chunk& chunk) { chunks_[address] = chunk; }
-  void remove(uint64_t address) { chunks_.erase(address); }
+  void add(uint64_t address, const Chunk& chunk);
+  void remove(uint64_t address);
   void pin(uint64_t address);
   // It has moved. Does nothing where it has gone meanwhile.
   void moved(uint64_t address, bool to_device, uint64_t now_ns);
   const Chunk* find(uint64_t address) const;
   bool empty() const { return chunks_.empty(); }
+  // Bytes on the device that may leave it.
+  uint64_t movable() const { return movable_; }
 
   // Adds the chunks of the allocation that `address` lies in: who has an address in it may reach all of it.
   void reach_allocation(uint64_t address, std::vector<uint64_t>* chunks) const;
@@ -55,7 +57,9 @@ class Chunks {
 
  private:
   std::vector<uint64_t> victims(const std::vector<uint64_t>& wanted) const;
+  static uint64_t movable(const Chunk& chunk) { return chunk.on_device && !chunk.pinned ? chunk.bytes : 0; }
   std::map<uint64_t, Chunk> chunks_;
+  uint64_t movable_ = 0;
 };
 
 }  // namespace bandsaw::swap

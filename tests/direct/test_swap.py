@@ -100,6 +100,19 @@ def test_two_programs_stay_within_what_is_resident_together():
     assert most <= RESIDENT, f"{most} bytes were on the device, and {RESIDENT} may be"
 
 
+def test_a_program_that_rests_makes_room_for_what_can_lie_nowhere_else():
+    """Of another program: it fills the device, and 48 MiB of a pool come beside it."""
+    resting = _start(BLOCKS, BLOCK >> 20, 9, "wait")
+    resting.first_line("ready")
+    before = _live()
+    assert before["memory_used"] - before["memory_swapped"] > RESIDENT - (40 << 20)
+    other = Started(Program(REPO / "tests/direct/pool_room.cu").compile(), 48, variables=direct_environment(NAME))
+    _finish(other)
+    assert _live()["usage"]["swapped_out"] > before["usage"]["swapped_out"]
+    resting.say()
+    _finish(resting)
+
+
 def test_a_program_killed_while_memory_moves_leaves_nothing():
     for milliseconds in (20, 60, 150, 400):
         victim = _start(BLOCKS, BLOCK >> 20, 1000, "wait")

@@ -68,6 +68,7 @@ Status UsagePageView::map(const UniqueFd& fd, uint32_t slot, const UniqueFd& lim
   page_ = static_cast<UsagePage*>(mapped);
   limits_ = static_cast<const LimitsPage*>(readable);
   slot_ = &page_->slots[slot];
+  slot_index_ = slot;
   return {};
 }
 
@@ -123,9 +124,50 @@ bool UsagePageView::keep(int64_t bytes) {
 }
 
 bool UsagePageView::note_work(int64_t now, bool finds_no_room) {
+  slot_->worked_at.store(now, std::memory_order_relaxed);
   const int64_t before = page_->worked_at.exchange(now, std::memory_order_relaxed);
   if (finds_no_room) page_->short_at.store(now, std::memory_order_relaxed);
   return (finds_no_room || resident() < reserved()) && now / kTellEvery != before / kTellEvery;
+}
+
+void UsagePageView::ask(Ask what, uint64_t bytes) {
+  const auto wanted = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
+  const int64_t before = slot_->asked[what].exchange(wanted);
+  if (before == 0 && wanted != 0) page_->asks.fetch_add(1);
+  if (before != 0 && wanted == 0) page_->asks.fetch_sub(1);
+}
+
+// By slot. What has work on the device does not rest.
+std::vector<swap::Neighbour> UsagePageView::neighbours(int64_t now) const {
+  std::vector<swap::Neighbour> all(kUsageSlots);
+  for (uint32_t slot = 0; slot < kUsageSlots; ++slot) {
+    const UsageSlot& from = page_->slots[slot];
+    const int64_t movable = from.movable.load(std::memory_order_relaxed);
+    if (movable <= 0) continue;
+    const Gate& gate = page_->grant_page.gates[slot][0];
+    const bool works = gate.begun.load(std::memory_order_relaxed) != gate.ended.load(std::memory_order_relaxed);
+    all[slot] = {static_cast<uint64_t>(movable), works ? now : from.worked_at.load(std::memory_order_relaxed)};
+  }
+  return all;
+}
+
+bool UsagePageView::somebody_gives(Ask what, int64_t now) const {
+  return swap::who_gives(neighbours(now), slot_index_, what == kMust, now) != swap::kNobody;
+}
+
+uint64_t UsagePageView::asked_of_this(int64_t now) const {
+  if (page_->asks.load(std::memory_order_relaxed) == 0 || !swaps()) return 0;
+  const auto room = static_cast<int64_t>(room_on_device());
+  const std::vector<swap::Neighbour> all = neighbours(now);
+  int64_t most = 0;
+  for (uint32_t slot = 0; slot < kUsageSlots; ++slot) {
+    if (slot == slot_index_) continue;
+    for (const Ask what : {kWork, kMust}) {
+      const int64_t lacks = page_->slots[slot].asked[what].load(std::memory_order_relaxed) - room;
+      if (lacks > most && swap::who_gives(all, slot, what == kMust, now) == slot_index_) most = lacks;
+    }
+  }
+  return static_cast<uint64_t>(most);
 }
 
 int64_t UsagePageView::on_device() const { return page_->memory_used.load() - page_->swapped.load(); }
@@ -174,6 +216,9 @@ void UsagePageView::release_all() {
   for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i].fetch_sub(slot_->held[i].exchange(0));
   page_->swapped.fetch_sub(slot_->swapped_bytes.exchange(0));
   page_->kept.fetch_sub(slot_->kept_bytes.exchange(0));
+  ask(kWork, 0);
+  ask(kMust, 0);
+  slot_->movable.store(0);
   const int64_t held = slot_->memory_bytes.exchange(0);
   page_->memory_used.fetch_sub(held);
 }

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "backend/control/object_limits.h"
 #include "backend/control/runner_link.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
+#include "memory/swap/neighbours.h"
 
 namespace bandsaw::runner {
 
@@ -44,6 +46,16 @@ class UsagePageView : public ObjectQuota {
   // Tells vgpud that there is work, and whether it finds no room on the device. `now`: CLOCK_MONOTONIC, ns. True: it
   // should hear of it now.
   bool note_work(int64_t now, bool finds_no_room);
+  // What this process has on the device that may leave it.
+  void set_movable(uint64_t bytes) { slot_->movable.store(static_cast<int64_t>(bytes), std::memory_order_relaxed); }
+  // Bytes that this process wants to be free on the device; 0: no more. kMust: for what can lie nowhere else.
+  enum Ask { kWork, kMust };
+  void ask(Ask what, uint64_t bytes);
+  // Another process of this virtual GPU is to give up memory for that.
+  bool somebody_gives(Ask what, int64_t now) const;
+  // Bytes that this process is to give up, because others ask.
+  uint64_t asked_of_this(int64_t now) const;
+  bool within_share(uint64_t bytes) const { return used() <= share() && bytes <= share() - used(); }
   // Bytes that may come to the device now.
   uint64_t room_on_device() const;
   // As charge(), for host memory instead. It counts against the share too.
@@ -65,11 +77,13 @@ class UsagePageView : public ObjectQuota {
   bool add_used(int64_t bytes);
   bool add_swapped(int64_t bytes);
   int64_t on_device() const;
+  std::vector<swap::Neighbour> neighbours(int64_t now) const;
   std::unique_ptr<UsagePage> own_;
   std::unique_ptr<LimitsPage> own_limits_;
   UsagePage* page_ = nullptr;
   const LimitsPage* limits_ = nullptr;
   UsageSlot* slot_ = nullptr;
+  uint32_t slot_index_ = 0;
 };
 
 inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) { counter.fetch_add(by, std::memory_order_relaxed); }

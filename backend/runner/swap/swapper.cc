@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "memory/base/log.h"
@@ -21,6 +22,8 @@ constexpr int kPause = 10;
 // Memory that is to come and does not within this time is not waited for.
 constexpr std::chrono::milliseconds kComes{20};
 constexpr std::chrono::seconds kLooksAnew{1};
+// Others that are asked are woken again after this; they are not waited for if they give nothing for so long.
+constexpr std::chrono::milliseconds kAsksAgain{2}, kFixedWaits{500};
 // Of what others want back, so many chunks go in one move; where none can go, it is tried again after a while.
 constexpr size_t kLeaveAtOnce = 4 * swap::Exchange::kUnderWayMost;
 constexpr std::chrono::milliseconds kLeavesAgain{100};
@@ -68,6 +71,27 @@ bool Swapper::charge(int64_t bytes, bool on_device) {
   return page_.charge(bytes);
 }
 
+bool Swapper::charge_fixed(int64_t bytes) {
+  if (page_.charge(bytes)) return true;
+  const auto wanted = static_cast<uint64_t>(bytes);
+  std::lock_guard lock(fixed_);
+  uint64_t room = page_.room_on_device();
+  for (auto last = std::chrono::steady_clock::now(); page_.swaps() && page_.within_share(wanted);) {
+    const auto now = std::chrono::steady_clock::now();
+    if (page_.room_on_device() > room) last = now;
+    room = page_.room_on_device();
+    if (now - last > kFixedWaits || !page_.somebody_gives(UsagePageView::kMust, static_cast<int64_t>(ns(now)))) break;
+    page_.ask(UsagePageView::kMust, wanted);
+    if (ask_) ask_();
+    std::this_thread::sleep_for(kAsksAgain);
+    if (!page_.charge(bytes)) continue;
+    page_.ask(UsagePageView::kMust, 0);
+    return true;
+  }
+  page_.ask(UsagePageView::kMust, 0);
+  return page_.charge(bytes);
+}
+
 bool Swapper::charge_move(uint64_t bytes, bool to_device) {
   if (!page_.move(bytes, to_device)) return false;
   count(to_device ? page_.slot().swapped_in : page_.slot().swapped_out, bytes);
@@ -78,17 +102,20 @@ void Swapper::add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on
   std::lock_guard lock(mutex_);
   chunks_.add(address, {.allocation = allocation, .bytes = bytes, .on_device = on_device});
   any_ = true;
+  page_.set_movable(chunks_.movable());
 }
 
 void Swapper::remove(uint64_t address) {
   std::lock_guard lock(mutex_);
   chunks_.remove(address);
   any_ = !chunks_.empty();
+  page_.set_movable(chunks_.movable());
 }
 
 void Swapper::pin(uint64_t address) {
   std::lock_guard lock(mutex_);
   chunks_.pin(address);
+  page_.set_movable(chunks_.movable());
 }
 
 Swapper::Plan Swapper::plan() {
@@ -98,11 +125,38 @@ Swapper::Plan Swapper::plan() {
 }
 
 // Unless something else goes. With mutex_.
-bool Swapper::finds_no_room() {
-  const uint64_t room = page_.room_on_device(), keep = headroom();
-  if (wanted_room_ != 0) return wanted_room_ + keep / 2 > room;
+bool Swapper::finds_no_room() { return lacks() > page_.room_on_device(); }
+
+// What is to be free on the device for what is wanted. With mutex_.
+uint64_t Swapper::lacks() const {
+  if (wanted_room_ != 0) return wanted_room_ + headroom() / 2;
   const uint64_t away = chunks_.away(wanted_);
-  return away != 0 && away + keep > room;
+  return away == 0 ? 0 : away + headroom();
+}
+
+// Other processes of this virtual GPU that rest, or have more than their part, make room. With mutex_.
+bool Swapper::others_give() {
+  const Clock::Point now = clock_.now();
+  if (now < asks_not_before_ || !page_.somebody_gives(UsagePageView::kWork, static_cast<int64_t>(ns(now))))
+    return false;
+  const uint64_t room = page_.room_on_device();
+  if (room != given_to_ || now - asked_ > kLooksAnew) given_ = now;
+  given_to_ = room;
+  if (now - given_ >= kComes) {
+    asks_not_before_ = now + kLooksAnew;
+    return false;
+  }
+  page_.ask(UsagePageView::kWork, std::min(lacks(), page_.resident()));
+  if (now - asked_ >= kAsksAgain && ask_) {
+    asked_ = now;
+    ask_();
+  }
+  return true;
+}
+
+// What others want back, or other processes of this virtual GPU want.
+uint64_t Swapper::to_leave() const {
+  return std::max(page_.excess(), page_.asked_of_this(static_cast<int64_t>(ns(clock_.now()))));
 }
 
 // Others give up memory for this virtual GPU, or are to: it is sooner there than what would have to go and come back.
@@ -139,7 +193,7 @@ bool Swapper::admit(const wire::CheckedRecord& record) {
   if (asked_by_ == record.seq || now < not_before_) return true;
   const bool finds_none = finds_no_room();
   if (finds_none) note_work(true);
-  if (plan().empty() && !(finds_none && more_comes())) return true;
+  if (plan().empty() && !(finds_none && (more_comes() || others_give()))) return true;
   asked_by_ = record.seq;
   stage_ = Stage::kEnding;
   begun_ = now;
@@ -154,11 +208,13 @@ void Swapper::issued(const wire::CheckedRecord& record) {
 void Swapper::abandon(bool dead) {
   asked_by_ = 0;
   if (dead) leaves_not_before_ = Clock::Point::max();
-  if (stage_ != Stage::kNone && (dead || page_.excess() == 0)) stage_ = Stage::kNone;
+  if (stage_ == Stage::kNone || (!dead && to_leave() != 0)) return;
+  page_.ask(UsagePageView::kWork, 0);
+  stage_ = Stage::kNone;
 }
 
 bool Swapper::begin_to_leave() {
-  if (!any() || page_.excess() == 0) return false;
+  if (!any() || to_leave() == 0) return false;
   const Clock::Point now = clock_.now();
   if (now < leaves_not_before_) return false;
   std::lock_guard lock(mutex_);
@@ -190,6 +246,7 @@ bool Swapper::give_up() {
 }
 
 bool Swapper::end() {
+  page_.ask(UsagePageView::kWork, 0);
   stage_ = Stage::kNone;
   return true;
 }
@@ -203,10 +260,10 @@ void Swapper::settle() {
 
 // Nothing is on the device, and what others want back goes first. True: records may go on.
 bool Swapper::settled() {
-  if (page_.excess() != 0 && make_way()) return false;
+  if (to_leave() != 0 && make_way()) return false;
   if (asked_by_ == 0) return end();
   std::unique_lock lock(mutex_);
-  const bool waits = finds_no_room() && more_comes();
+  const bool waits = finds_no_room() && (more_comes() || others_give());
   Plan next = waits ? Plan{} : plan();
   lock.unlock();
   if (waits) {
@@ -222,7 +279,7 @@ bool Swapper::settled() {
 // Some at a time, so that others get it while there is more to go. False: what is here does not go.
 bool Swapper::make_way() {
   std::unique_lock lock(mutex_);
-  Plan some = chunks_.make_way(page_.excess(), kLeaveAtOnce);
+  Plan some = chunks_.make_way(to_leave(), kLeaveAtOnce);
   lock.unlock();
   if (!some.empty() && carry_out(std::move(some))) return true;
   leaves_not_before_ = clock_.now() + kLeavesAgain;
@@ -234,6 +291,7 @@ bool Swapper::carry_out(Plan plan) {
   const auto moved = [this](uint64_t chunk, bool to_device) {
     std::lock_guard guard(mutex_);
     chunks_.moved(chunk, to_device, ns(clock_.now()));
+    page_.set_movable(chunks_.movable());
   };
   const Clock::Point begin = clock_.now();
   const CUresult result =

@@ -33,6 +33,9 @@ class Swapper final : public swap::Book {
   // Tells vgpud to look at what the usage page says of this virtual GPU's memory.
   void set_tell(std::function<void()> tell) { tell_ = std::move(tell); }
 
+  // Has the other runners of this virtual GPU look at what they are asked for; any thread calls it.
+  void set_ask(std::function<void()> ask) { ask_ = std::move(ask); }
+
   // There are chunks: the next three are to be called.
   bool any() const { return any_.load(std::memory_order_relaxed); }
   // Before a record is executed. False: not now, because memory is to move first.
@@ -46,6 +49,10 @@ class Swapper final : public swap::Book {
   bool under_way() const { return stage_ != Stage::kNone; }
   // Nobody waits for what admit() has begun. `dead`: nothing can move any more.
   void abandon(bool dead);
+
+  // Reserves memory on the device for what can lie nowhere else (above 0), or gives it back. Where others of the
+  // virtual GPU have moved into that room, waits until they have made some. False: there is none. Any thread.
+  bool charge_fixed(int64_t bytes);
 
   uint64_t chunk_bytes() const override;
   bool keep(int64_t bytes) override { return page_.keep(bytes); }
@@ -62,7 +69,10 @@ class Swapper final : public swap::Book {
   uint64_t headroom() const;
   Plan plan();  // with mutex_
   bool finds_no_room();
+  uint64_t lacks() const;
   bool more_comes();
+  bool others_give();
+  uint64_t to_leave() const;
   void note_work(bool finds_no_room);
   bool begin_to_leave();
   void settle();
@@ -90,7 +100,11 @@ class Swapper final : public swap::Book {
   // at.
   Clock::Point came_{}, looked_{};
   uint64_t came_to_ = 0;
-  std::function<void()> tell_;
+  // The same of what other processes of this virtual GPU give up.
+  Clock::Point given_{}, asked_{}, asks_not_before_{};
+  uint64_t given_to_ = 0;
+  std::mutex fixed_;  // one asks at a time for what can lie nowhere else
+  std::function<void()> tell_, ask_;
   uint64_t issued_ = 0, issued_before_ = 0;
   std::shared_ptr<std::atomic<bool>> settled_;
 };
