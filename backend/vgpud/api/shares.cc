@@ -109,16 +109,18 @@ void add_to_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSp
   tell_arbiter(gpu, spec, all);
 }
 
-// A small part stays: what its programs cannot do without on the device.
+// A small part stays: what its programs cannot do without on the device. What nobody there could borrow takes no room.
 std::optional<MemoryTerms> memory_terms(const VgpuSpec& spec, std::span<const VgpuSpec> all, uint64_t host_memory) {
   if (swap_memory(spec) == 0 || spec.suspended) return std::nullopt;
-  uint64_t given = 0, lenders = 0;
+  uint64_t given = 0, lenders = 1, here = 0;
   for (const VgpuSpec& other : all) {
     given += host_swap_memory(other);
-    lenders += swap_memory(other) != 0 && !other.suspended;
+    if (other.name == spec.name || swap_memory(other) == 0 || other.suspended) continue;
+    ++lenders;
+    here += other.device == spec.device;
   }
   const uint64_t reserved = reserved_memory(spec), free = host_memory > given ? host_memory - given : 0;
-  return MemoryTerms{spec.memory, reserved, std::min(reserved / 8 * 7, free / std::max<uint64_t>(lenders, 1))};
+  return MemoryTerms{spec.memory, reserved, here == 0 ? 0 : std::min(reserved / 8 * 7, free / lenders)};
 }
 
 void tell_memory(const Gpus& gpus, std::span<const VgpuSpec> all, uint64_t host_memory, bool lend) {

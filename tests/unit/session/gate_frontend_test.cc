@@ -11,6 +11,7 @@
 #include "backend/control/json_link.h"
 #include "backend/control/packet.h"
 #include "memory/base/clock.h"
+#include "memory/base/eventfd.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
@@ -63,6 +64,39 @@ class GateFrontendTest : public ::testing::Test {
   std::vector<UniqueFd> fds;
   std::string folder_, path_;
 };
+
+TEST_F(GateFrontendTest, AnOrderOfTheArbiterSaysWhatMayLieOnTheDevice) {
+  usage_page.set_memory_share(1000, 400);
+  UniqueFd socket = arbiter();
+  const UniqueFd kick(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const int slot = usage_page.take_slot();
+  usage_page.set_kick(slot, kick.get());
+  const auto order = [&](int64_t beyond, int64_t coming) {
+    const MemoryOrder bytes{beyond, coming, 100};
+    EXPECT_TRUE(send_packet(socket.get(), std::as_bytes(std::span(&bytes, 1)), {}, {}).ok());
+    turn();
+  };
+  order(200, 300);
+  EXPECT_EQ(usage_page.resident(), 600u);
+  EXPECT_FALSE(drain_event(kick.get())) << "who may have more need not wake";
+  order(-150, 0);
+  EXPECT_EQ(usage_page.resident(), 250u);
+  EXPECT_TRUE(drain_event(kick.get()));
+  usage_page.set_memory_share(1000, 500);
+  EXPECT_EQ(usage_page.resident(), 350u) << "what an administrator changes is the reservation";
+  usage_page.give_back(slot);
+  order(-200, 0);
+  EXPECT_FALSE(drain_event(kick.get())) << "its runner is gone";
+  order(200, 0);
+  socket.reset();
+  turn();
+  EXPECT_EQ(usage_page.resident(), 500u) << "without an arbiter nothing stays borrowed";
+  socket = arbiter();
+  order(-200, 0);
+  socket.reset();
+  turn();
+  EXPECT_EQ(usage_page.resident(), 300u) << "what was lent may still be another's";
+}
 
 TEST_F(GateFrontendTest, TheArbiterHearsOfARunnersGroupsAndOfItsEnd) {
   const UniqueFd socket = arbiter();

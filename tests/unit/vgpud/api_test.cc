@@ -115,6 +115,45 @@ TEST_F(ApiTest, AChangeReachesArbiterAndDisk) {
   EXPECT_EQ(view["keeps_engine"], true);
 }
 
+TEST_F(ApiTest, ArbitersHearWhatMayBeLent) {
+  config_.swap_memory = 4 * kGiB;
+  open(&arbiter_);
+  for (const char* name : {"a", "b"}) add(name, 10);
+  EXPECT_FALSE(arbiter_.memory_["a"]) << "all of its memory is on the device";
+  set("a", {{"memory", 3 * kGiB / 2}, {"resident", kGiB / 2}});
+  EXPECT_EQ(code_, 200);
+  ASSERT_TRUE(arbiter_.memory_["a"]);
+  EXPECT_EQ(arbiter_.memory_["a"]->reserved, kGiB / 2);
+  EXPECT_EQ(arbiter_.memory_["a"]->lendable, 0u) << "nobody there may borrow it";
+  set("b", {{"memory", 3 * kGiB / 2}, {"resident", kGiB / 2}});
+  for (const char* name : {"a", "b"}) EXPECT_EQ(arbiter_.memory_[name]->lendable, kGiB / 16 * 7) << name;
+  set("b", {{"memory", kGiB * 2}, {"resident", kGiB / 2}});
+  EXPECT_EQ(code_, 200);
+  EXPECT_EQ(arbiter_.memory_["a"]->lendable, kGiB / 16 * 7) << "1.4 GiB of the host's are left";
+  set("b", {{"memory", kGiB * 3}, {"resident", kGiB / 2}});
+  EXPECT_EQ(code_, 200);
+  EXPECT_EQ(arbiter_.memory_["a"]->lendable, (kGiB / 2 - 2 * kSwapSlack) / 2);
+  config_.swap_lend = false;
+  open(&arbiter_);
+  set("b", {{"compute", 11}});
+  EXPECT_EQ(arbiter_.memory_["a"]->lendable, 0u);
+}
+
+TEST_F(ApiTest, WhatIsStillToBeGivenBackIsNotReserved) {
+  config_.swap_memory = 4 * kGiB;
+  open(&arbiter_);
+  add("a", 10);
+  arbiter_.debt = 1;
+  const json refused = set("a", {{"memory", 3 * kGiB / 2}});
+  EXPECT_EQ(code_, 409);
+  EXPECT_NE(refused["error"].get<std::string>().find("still to be given back"), std::string::npos) << refused;
+  set("a", {{"memory", kGiB / 2}});
+  EXPECT_EQ(code_, 200);
+  arbiter_.debt = 0;
+  set("a", {{"memory", 3 * kGiB / 2}});
+  EXPECT_EQ(code_, 200);
+}
+
 TEST_F(ApiTest, ALatencyBoundReachesArbiterAndDisk) {
   add("a", 10);
   json view = set("a", {{"latency_us", 260}});
