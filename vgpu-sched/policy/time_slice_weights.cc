@@ -19,7 +19,7 @@ constexpr Time kYieldLearnt = 300 * kMillisecond;  // of work
 // of the GPU, and may have it.
 constexpr double kPausePart = 1.0 / 32;
 // Who fills its time slices beside others that do not swings around its promise, and is to have it all the same.
-constexpr double kBesideBursts = 1.015;
+constexpr double kBesideBursts = 1.005;
 // Less than this part of what it was promised is clearly too little.
 constexpr double kTooLittle = 0.8;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
