@@ -111,6 +111,23 @@ Chunks::Plan Chunks::bring(const std::vector<uint64_t>& wanted, uint64_t room) c
   return plan;
 }
 
+void Chunks::bring_back(uint64_t room, size_t most, Plan* plan) const {
+  if (!plan->out.empty()) return;
+  const std::set<uint64_t> comes(plan->in.begin(), plan->in.end());
+  for (const uint64_t address : comes) room -= std::min(room, find(address)->bytes);
+  std::vector<uint64_t> more;
+  for (const auto& [address, chunk] : chunks_) {
+    if (!chunk.on_device && !chunk.pinned && chunk.used_ns != 0 && !comes.contains(address)) more.push_back(address);
+  }
+  std::ranges::sort(more, {}, [this](uint64_t address) { return std::pair(chunks_.at(address).used_ns, address); });
+  for (const uint64_t address : more) {
+    const uint64_t bytes = find(address)->bytes;
+    if (plan->in.size() >= most || bytes > room) return;
+    plan->in.push_back(address);
+    room -= bytes;
+  }
+}
+
 Chunks::Plan Chunks::make_room(uint64_t bytes, uint64_t room) const {
   Plan plan;
   if (room >= bytes) return plan;

@@ -48,6 +48,10 @@ class Chunks {
   // Brings as much of `wanted` to the device as there is room for beside the rest of it. `room`: bytes that may come
   // without that anything goes. What finds no room stays where it is: work reaches it there too.
   Plan bring(const std::vector<uint64_t>& wanted, uint64_t room) const;
+  // Adds to a plan of bring() what comes back too, where that has left room: what was in use before, first what was
+  // used least recently, because a program that goes round needs that first; no more than `most` chunks in all. `room`:
+  // as there.
+  void bring_back(uint64_t room, size_t most, Plan* plan) const;
   // Who goes so that `bytes` bytes may come. Empty if there is the room, or if all that may go is not enough.
   Plan make_room(uint64_t bytes, uint64_t room) const;
   // Who goes so that `bytes` bytes less are on the device, or as many as may, but no more than `most` chunks.

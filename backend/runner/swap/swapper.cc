@@ -24,8 +24,9 @@ constexpr std::chrono::milliseconds kComes{20};
 constexpr std::chrono::seconds kLooksAnew{1};
 // Others that are asked are woken again after this; they are not waited for if they give nothing for so long.
 constexpr std::chrono::milliseconds kAsksAgain{2}, kFixedWaits{500};
-// Of what others want back, so many chunks go in one move; where none can go, it is tried again after a while.
-constexpr size_t kLeaveAtOnce = 4 * swap::Exchange::kUnderWayMost;
+// Of what others want back, so many chunks go in one move, and so many come back in one; where none can go, it is tried
+// again after a while.
+constexpr size_t kMoveAtOnce = 4 * swap::Exchange::kUnderWayMost;
 constexpr std::chrono::milliseconds kLeavesAgain{100};
 
 uint64_t ns(Clock::Point time) {
@@ -122,6 +123,12 @@ Swapper::Plan Swapper::plan() {
   const uint64_t room = page_.room_on_device(), keep = headroom();
   if (wanted_room_ != 0) return chunks_.make_room(wanted_room_ + keep / 2, room);
   return chunks_.bring(wanted_, room > keep ? room - keep : 0);
+}
+
+// Where more memory has come, more than what is wanted now comes with it: work has ended for it anyway.
+void Swapper::bring_back(Plan* plan) const {
+  const uint64_t room = page_.room_on_device(), keep = headroom();
+  chunks_.bring_back(room > keep ? room - keep : 0, kMoveAtOnce, plan);
 }
 
 // Unless something else goes. With mutex_.
@@ -265,6 +272,7 @@ bool Swapper::settled() {
   std::unique_lock lock(mutex_);
   const bool waits = finds_no_room() && (more_comes() || others_give());
   Plan next = waits ? Plan{} : plan();
+  if (!waits && wanted_room_ == 0) bring_back(&next);
   lock.unlock();
   if (waits) {
     note_work(true);
@@ -279,7 +287,7 @@ bool Swapper::settled() {
 // Some at a time, so that others get it while there is more to go. False: what is here does not go.
 bool Swapper::make_way() {
   std::unique_lock lock(mutex_);
-  Plan some = chunks_.make_way(to_leave(), kLeaveAtOnce);
+  Plan some = chunks_.make_way(to_leave(), kMoveAtOnce);
   lock.unlock();
   if (!some.empty() && carry_out(std::move(some))) return true;
   leaves_not_before_ = clock_.now() + kLeavesAgain;

@@ -78,6 +78,7 @@ class Swapper final : public swap::Book {
   void settle();
   bool settled();
   bool make_way();
+  void bring_back(Plan* plan) const;
   bool carry_out(Plan plan);
   bool give_up();
   bool end();

@@ -103,5 +103,20 @@ TEST_F(ChunksTest, WhatIsNotUsedAnyMoreGoesInTheEnd) {
   EXPECT_FALSE(chunks_.find(1000)->on_device);
 }
 
+TEST_F(ChunksTest, WhatWasInUseComesBackWhereThereIsRoom) {
+  add(1000, true, 5), add(2000, false, 40), add(3000, false, 20), add(4000, false, 30), add(5000, false),
+      add(6000, false, 10);
+  const auto back = [this](uint64_t room, size_t most) {
+    Chunks::Plan plan = chunks_.bring({2000}, room);
+    chunks_.bring_back(room, most, &plan);
+    return plan.in;
+  };
+  EXPECT_EQ(back(4 * kSize, 8), (Addresses{2000, 6000, 3000, 4000})) << "least recently used first; 5000 never was";
+  EXPECT_EQ(back(4 * kSize, 2), (Addresses{2000, 6000}));
+  EXPECT_EQ(back(3 * kSize - 1, 8), (Addresses{2000, 6000}));
+  EXPECT_EQ(back(9 * kSize, 8).size(), 4u);
+  EXPECT_EQ(back(0, 8), (Addresses{2000})) << "nothing goes for it";
+}
+
 }  // namespace
 }  // namespace bandsaw::swap
