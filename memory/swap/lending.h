@@ -66,7 +66,8 @@ class Lending {
   // Orders that have changed since they were last taken.
   std::vector<std::pair<std::string, Order>> take_orders();
 
-  bool empty() const { return tenants_.empty(); }
+  // There are some that could lend each other something.
+  bool may_change() const { return tenants_.size() > 1; }
   // What it may hold now beyond what is reserved; below 0: it lends.
   int64_t beyond(const std::string& name) const;
   // What is held beyond all that is reserved.

@@ -17,7 +17,7 @@ constexpr uint64_t kChunksWanted = 16;
 constexpr uint64_t kHeadroomChunks = swap::Exchange::kUnderWayMost;
 // Work that has not ended by then may wait for what the program does next.
 constexpr std::chrono::seconds kPatience{1};
-// After that nothing moves for so many times as long.
+// After that nothing moves for what work needs for so many times as long.
 constexpr int kPause = 10;
 // Memory that is to come and does not within this time is not waited for.
 constexpr std::chrono::milliseconds kComes{20};
@@ -77,7 +77,8 @@ bool Swapper::charge_fixed(int64_t bytes) {
   const auto wanted = static_cast<uint64_t>(bytes);
   std::lock_guard lock(fixed_);
   uint64_t room = page_.room_on_device();
-  for (auto last = std::chrono::steady_clock::now(); page_.swaps() && page_.within_share(wanted);) {
+  const auto possible = [&] { return page_.within_share(wanted) && wanted <= page_.resident(); };
+  for (auto last = std::chrono::steady_clock::now(); page_.swaps() && possible();) {
     const auto now = std::chrono::steady_clock::now();
     if (page_.room_on_device() > room) last = now;
     room = page_.room_on_device();
@@ -143,6 +144,7 @@ uint64_t Swapper::lacks() const {
 
 // Other processes of this virtual GPU that rest, or have more than their part, make room. With mutex_.
 bool Swapper::others_give() {
+  if (wanted_room_ != 0 && (wanted_room_ > page_.resident() || !page_.within_share(wanted_room_))) return false;
   const Clock::Point now = clock_.now();
   if (now < asks_not_before_ || !page_.somebody_gives(UsagePageView::kWork, static_cast<int64_t>(ns(now))))
     return false;
@@ -248,7 +250,8 @@ bool Swapper::give_up() {
   const auto waited = clock_.now() - begun_;
   log::info("work did not end within {} s: memory stays where it is for a while",
             std::chrono::duration_cast<std::chrono::seconds>(waited).count());
-  not_before_ = leaves_not_before_ = clock_.now() + kPause * waited;
+  if (asked_by_ != 0) not_before_ = clock_.now() + kPause * waited;
+  leaves_not_before_ = clock_.now() + waited;
   return end();
 }
 

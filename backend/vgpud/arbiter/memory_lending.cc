@@ -3,8 +3,15 @@
 #include <algorithm>
 
 namespace bandsaw {
+namespace {
+
+// Between two looks at all pages.
+constexpr sched::Time kSoonest = 300'000;
+
+}  // namespace
 
 void MemoryLending::set(const std::string& vgpu, const std::optional<MemoryTerms>& terms) {
+  changed_ = true;
   Vgpu& its = vgpus_[vgpu];
   const bool begins = terms && !its.terms;
   if (its.terms && !terms && its.page) leave(vgpu, *its.terms, its.page->beyond);
@@ -21,12 +28,14 @@ void MemoryLending::leave(const std::string& vgpu, const MemoryTerms& terms, int
 }
 
 void MemoryLending::remove(const std::string& vgpu) {
+  changed_ = true;
   vgpus_.erase(vgpu);
   lending_.remove(vgpu);
 }
 
 // The session may have had an earlier arbiter, whose order it has kept.
 void MemoryLending::attach(const std::string& vgpu, const UsagePage* page) {
+  changed_ = true;
   Vgpu& its = vgpus_[vgpu];
   its.page = page;
   if (!its.terms) return;
@@ -38,6 +47,7 @@ void MemoryLending::attach(const std::string& vgpu, const UsagePage* page) {
 void MemoryLending::detach(const std::string& vgpu) {
   const auto found = vgpus_.find(vgpu);
   if (found == vgpus_.end()) return;
+  changed_ = true;
   found->second.page = nullptr;
   lending_.detach(vgpu);
 }
@@ -57,10 +67,30 @@ swap::Lending::Seen MemoryLending::look(const Vgpu& vgpu, bool works, sched::Tim
 }
 
 sched::Time MemoryLending::review(const std::function<bool(const std::string& vgpu)>& works, sched::Time now) {
-  for (const auto& [name, vgpu] : vgpus_) {
-    if (vgpu.terms && vgpu.page) lending_.see(name, look(vgpu, works(name), now));
+  if (!changed_ && now < next_) {
+    if (!is_called()) return next_;
+    if (now - reviewed_at_ < kSoonest) return std::min(next_, reviewed_at_ + kSoonest);
   }
-  return lending_.review(now);
+  changed_ = false;
+  reviewed_at_ = now;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (!vgpu.terms || !vgpu.page) continue;
+    vgpu.worked_at = vgpu.page->worked_at;
+    vgpu.short_at = vgpu.page->short_at;
+    lending_.see(name, look(vgpu, works(name), now));
+  }
+  next_ = lending_.review(now);
+  return next_;
+}
+
+// One finds no room, or one that lends works again.
+bool MemoryLending::is_called() const {
+  for (const auto& [name, vgpu] : vgpus_) {
+    if (!vgpu.terms || !vgpu.page || !lending_.may_change()) continue;
+    if (vgpu.page->short_at != vgpu.short_at) return true;
+    if (vgpu.page->worked_at != vgpu.worked_at && lending_.beyond(name) < 0) return true;
+  }
+  return false;
 }
 
 std::vector<std::pair<std::string, MemoryOrder>> MemoryLending::take_orders() {

@@ -25,7 +25,7 @@ class MemoryLending {
   // `page` stays until detach().
   void attach(const std::string& vgpu, const UsagePage* page);
   void detach(const std::string& vgpu);
-  // Returns when to be called again, at the latest.
+  // Looks at the pages if that is due, or one calls. Returns when to be called again, at the latest.
   sched::Time review(const std::function<bool(const std::string& vgpu)>& works, sched::Time now);
   // What sessions are to be told.
   std::vector<std::pair<std::string, MemoryOrder>> take_orders();
@@ -34,13 +34,17 @@ class MemoryLending {
  private:
   struct Vgpu {
     std::optional<MemoryTerms> terms;
-    const UsagePage* page = nullptr;  // null: its session has none
+    const UsagePage* page = nullptr;      // null: its session has none
+    int64_t worked_at = 0, short_at = 0;  // as the page said last
   };
+  bool is_called() const;
   swap::Lending::Seen look(const Vgpu& vgpu, bool works, sched::Time now) const;
   void leave(const std::string& vgpu, const MemoryTerms& terms, int64_t beyond);
   std::map<std::string, Vgpu> vgpus_;
   std::vector<std::pair<std::string, MemoryOrder>> last_orders_;  // of those that do so no more
   swap::Lending lending_;
+  bool changed_ = false;  // what is known of them, but for what their pages say
+  sched::Time reviewed_at_ = 0, next_ = 0;
 };
 
 }  // namespace bandsaw
