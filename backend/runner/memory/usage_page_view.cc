@@ -7,10 +7,14 @@
 #include <atomic>
 #include <limits>
 
+#include "backend/control/vgpu_spec.h"
+
 namespace bandsaw::runner {
 namespace {
 
 constexpr int64_t kTellEvery = 1'000'000;
+// For moves in both directions at once, whatever else lies in host memory.
+constexpr auto kKeptAlways = static_cast<int64_t>(kSwapSlack);
 
 // A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
 // says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same amount
@@ -119,8 +123,10 @@ bool UsagePageView::keep(int64_t bytes) {
     give_back(&page_->kept, &slot_->kept_bytes, -bytes);
     return true;
   }
-  return take(&page_->kept, &slot_->kept_bytes, limits_->memory_swap.load(std::memory_order_relaxed) - page_->swapped,
-              bytes);
+  const bool few = slot_->kept_bytes.load() + bytes <= kKeptAlways;
+  const int64_t most = few ? std::numeric_limits<int64_t>::max()
+                           : limits_->memory_swap.load(std::memory_order_relaxed) - page_->swapped.load();
+  return take(&page_->kept, &slot_->kept_bytes, most, bytes);
 }
 
 bool UsagePageView::note_work(int64_t now, bool finds_no_room) {

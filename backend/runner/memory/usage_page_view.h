@@ -41,7 +41,8 @@ class UsagePageView : public ObjectQuota {
   uint64_t coming() const;
   // Bytes that are on the device beyond resident(): others want them.
   uint64_t excess() const;
-  // Host memory that may be kept for the next moves: counts until it is given back (below 0). False: no more.
+  // Host memory that may be kept for the next moves: counts until it is given back (below 0). False: no more. Some may
+  // always.
   bool keep(int64_t bytes);
   // Tells vgpud that there is work, and whether it finds no room on the device. `now`: CLOCK_MONOTONIC, ns. True: it
   // should hear of it now.
