@@ -143,19 +143,16 @@ void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CU
 }
 
 // Those of the context, apart from what the legacy one stands for, whose work the program has not seen the end of, and
-// how much that is. None: they are many, or not all of them are known any more.
+// how much that is.
 std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef& context) {
-  constexpr size_t kFew = 4;
   std::vector<Unseen> unseen;
   std::lock_guard lock(streams_mutex_);
   for (const auto& kept : streams_) {
     auto stream = kept.lock();
     if (!stream || !stream->apart || stream->context != context || stream->work.finished()) continue;
-    if (unseen.size() == kFew) return {};
     const uint64_t work = stream->work.count();
     unseen.emplace_back(std::move(stream), work);
   }
-  if (lost_streams_) unseen.clear();
   return unseen;
 }
 
@@ -167,9 +164,10 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
     const CUresult result = enter(waited);
     return over(result == CUDA_SUCCESS ? synchronize() : result, synchronize, done);
   }
+  constexpr size_t kFew = 4;
   std::vector<Unseen> others;
   if (!waited->apart.finished()) others = unseen_streams(waited);
-  const bool all_known = waited->apart.finished() || !others.empty();
+  const bool all_known = waited->apart.finished() || (!others.empty() && others.size() <= kFew && !lost_streams_);
   std::vector<CUstream> streams{CU_STREAM_LEGACY};
   for (const auto& [stream, count] : others) streams.push_back(stream->handle);
   auto note = [waited, work, apart, others = std::move(others), done = std::move(done)](CUresult result) {

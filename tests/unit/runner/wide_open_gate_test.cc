@@ -118,7 +118,9 @@ TEST_F(WideOpenGate, WhatRunsBesideOtherStreamsIsNoSample) {
   device_.finish_time_slice(kUnit);
   EXPECT_EQ(charge(50 * kUnit), 50 * kUnit);
   clock_.pass(LaunchTimes::kBetweenLater);
+  launch(kShort);  // as many as before may follow
   launch(kShort);
+  device_.finish_time_slice(kUnit);
   device_.finish_time_slice(40 * kUnit);
   launch(kShort);
   EXPECT_EQ(charge(50 * kUnit), 40 * kUnit);

@@ -26,7 +26,7 @@ TEST(SessionProcess, ASignalForASessionIsNotTakenForItsParents) {
   told = writes.get();
   const auto before = ::signal(SIGTERM, tell);
   for (int i = 0; i < 50; ++i) {
-    const auto started = start_session({"/bin/sleep", "60"}, null, null, UniqueFd());
+    const auto started = start_session({"/bin/sh", "-c", "exec sleep 60"}, null, null, UniqueFd());
     ASSERT_TRUE(started.ok());
     ::kill(started.value(), SIGTERM);
     int status = 0;
