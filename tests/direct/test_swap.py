@@ -105,7 +105,8 @@ def test_a_program_that_rests_makes_room_for_what_can_lie_nowhere_else():
     resting = _start(BLOCKS, BLOCK >> 20, 9, "wait")
     resting.first_line("ready")
     before = _live()
-    assert before["memory_used"] - before["memory_swapped"] > RESIDENT - (40 << 20)
+    kept_free = 2 * min(RESIDENT // 16, 32 << 20)  # for chunks that change places
+    assert before["memory_used"] - before["memory_swapped"] > RESIDENT - kept_free - 2 * BLOCK
     other = Started(Program(REPO / "tests/direct/pool_room.cu").compile(), 48, variables=direct_environment(NAME))
     _finish(other)
     assert _live()["usage"]["swapped_out"] > before["usage"]["swapped_out"]
