@@ -83,7 +83,7 @@ CUresult AddressReservations::map(uint64_t address, uint64_t bytes, uint64_t off
   }
   if (next != into->mappings.end() && next->first - address < bytes) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = map_memory(address, bytes, offset, memory);
-  if (result == CUDA_SUCCESS) into->mappings.emplace(address, Mapping{bytes, memory});
+  if (result == CUDA_SUCCESS) into->mappings.emplace(address, Mapping{bytes, offset, memory});
   return result;
 }
 
@@ -127,9 +127,24 @@ CUresult AddressReservations::set_access(uint64_t address, uint64_t bytes, uint3
   return CUDA_SUCCESS;
 }
 
-bool AddressReservations::any() {
+std::vector<ReservedAgain> AddressReservations::all() {
   std::lock_guard lock(mutex_);
-  return !reservations_.empty();
+  std::vector<ReservedAgain> all;
+  for (const auto& [base, reservation] : reservations_) {
+    ReservedAgain& one = all.emplace_back(ReservedAgain{base, reservation.asked, {}});
+    for (const auto& [address, of] : reservation.mappings) {
+      one.mappings.push_back({address, of.bytes, of.offset, of.memory, of.access});
+    }
+  }
+  return all;
+}
+
+CUresult AddressReservations::reserve_again(uint64_t address, uint64_t bytes) {
+  const auto whole = take_range_again(address, bytes);
+  if (!whole) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::lock_guard lock(mutex_);
+  reservations_.emplace(address, Reservation{bytes, *whole, {}});
+  return CUDA_SUCCESS;
 }
 
 bool AddressReservations::covers(uint64_t address, uint64_t bytes) {

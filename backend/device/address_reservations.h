@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "backend/device/device.h"
+#include "backend/device/gives_again.h"
 
 namespace bandsaw {
 
@@ -30,7 +30,9 @@ class AddressReservations {
   // CUDA_ERROR_NOT_PERMITTED: writing to memory that is read-only.
   CUresult set_access(uint64_t address, uint64_t bytes, uint32_t access);
   CUresult get_access(uint64_t address, uint32_t* access);
-  bool any();
+  // All that there is, and the same again: an empty range where it was, for map() and set_access().
+  std::vector<ReservedAgain> all();
+  CUresult reserve_again(uint64_t address, uint64_t bytes);
   // Whether there is memory behind all of [address, address + bytes).
   bool covers(uint64_t address, uint64_t bytes);
 
@@ -41,6 +43,8 @@ class AddressReservations {
   // What the device does, asked only for ranges that were checked; called with the lock held but for take_range and
   // give_back_range. `whole`: what the range really takes, in bytes. Nothing: no room.
   virtual std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) = 0;
+  // The same, where take_range() had it in another process. Nothing: it is not free.
+  virtual std::optional<uint64_t> take_range_again(uint64_t /*address*/, uint64_t /*bytes*/) { return std::nullopt; }
   // False: it is not elsewhere in the window, or somebody has it.
   virtual bool take_range_at(uint64_t address, uint64_t bytes) = 0;
   virtual void give_back_range(uint64_t address, uint64_t whole) = 0;
@@ -52,7 +56,7 @@ class AddressReservations {
 
  private:
   struct Mapping {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, offset = 0;
     MemoryRef memory;
     uint32_t access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   };

@@ -8,7 +8,7 @@
 namespace bandsaw {
 
 struct AwayMemory {
-  uint64_t address = 0;        // where programs have it
+  uint64_t address = 0;        // where programs have it, or GivesAgain::memory_key()
   std::span<std::byte> pages;  // where it lies now
 };
 

@@ -20,6 +20,17 @@ struct ExecStep {
   std::vector<uint32_t> after;  // earlier steps
 };
 
+// Addresses that a program has reserved, and the memory that it has mapped there.
+struct MappedAgain {
+  uint64_t address = 0, bytes = 0, offset = 0;
+  MemoryRef memory;
+  uint32_t access = 0;  // as memory_set_access()
+};
+struct ReservedAgain {
+  uint64_t address = 0, bytes = 0;
+  std::vector<MappedAgain> mappings;
+};
+
 class GivesAgain {
  public:
   virtual ~GivesAgain() = default;
@@ -29,6 +40,14 @@ class GivesAgain {
   virtual bool reaches(uint64_t address, uint64_t bytes) = 0;
   // What the program has here and no noted call was given, in words; empty: nothing. Also while memory is away.
   virtual std::string not_given() = 0;
+  // The addresses that the program has reserved; in words what could not be made again, empty: nothing.
+  virtual std::string reserved(std::vector<ReservedAgain>* all) = 0;
+  virtual CUresult reserve_again(uint64_t address, uint64_t bytes) = 0;
+  // Memory that the program has created: by what its contents are known (away_memory.h), and how much it is; 0: others
+  // may have it too.
+  virtual uint64_t memory_key(const MemoryRef& memory, uint64_t* bytes) = 0;
+  // The same memory with the same key. OUT_OF_MEMORY, INVALID_VALUE.
+  virtual CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) = 0;
   // How long ago the event was recorded, in nanoseconds; nothing: it was not.
   virtual std::optional<int64_t> event_age(const EventRef& event) = 0;
   virtual CUresult event_set_age(const EventRef& event, int64_t nanoseconds) = 0;

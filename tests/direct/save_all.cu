@@ -107,7 +107,6 @@ static void make(const char* extra) {
     check(cudaCreateTextureObject(&texture, &from, &how, nullptr), "a texture");
     check(cudaFree(memory), "the end of its memory");
   }
-  if (!std::strcmp(extra, "managed")) check(cudaMallocManaged(&memory, 4096), "managed");
 }
 
 // A word that is not what the array has becomes wrong for good.

@@ -82,7 +82,7 @@ def test_a_damaged_file_is_refused_with_words_and_the_right_one_works(tenant, fi
                            (whole + b"x", "comes after its end"), (b"x" * 4096, "no saved virtual GPU"),
                            (whole[:len(whole) - 1] + bytes([whole[-1] ^ 1]), "altered"),
                            (whole[:16] + bytes([whole[16] ^ 1]) + whole[17:], "altered"),
-                           (whole[:12] + b"\4" + whole[13:], "version 4")):
+                           (whole[:12] + b"\1" + whole[13:], "version 1")):
         bad.write_bytes(content)
         assert words in tenant.ctl("restore", str(bad), refused="is not restored")
         assert _saved(tenant)

@@ -71,9 +71,19 @@ def test_what_programs_have_beside_memory_goes_along(tenant, file, extra):
     end(program)
 
 
+@pytest.mark.parametrize("kind", ["managed", "host", "mapped"])
+def test_memory_of_all_kinds_goes_along(tenant, file, kind):
+    program = tenant.counting(kind, source="save_memory.cu")
+    for _ in range(2):
+        _save(tenant, file)
+        tenant.ctl("restore", str(file))
+        assert program.line(10) and program.line(10)
+    end(program)
+
+
 @pytest.mark.parametrize(("extra", "words"), [("captured", "memory of graphs"), ("copy", "a copy of a graph"),
                                               ("gone", "a pool that has gone"), ("texture", "a texture of memory"),
-                                              ("managed", "managed memory"), ("heap", "kernels have allocated")])
+                                              ("heap", "kernels have allocated")])
 def test_what_cannot_be_saved_is_refused_by_name(tenant, file, extra, words):
     program = _counting(tenant, extra)
     runners = _runners(tenant)

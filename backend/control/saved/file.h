@@ -15,7 +15,7 @@ namespace bandsaw::saved {
 
 // vgpuctl looks at these before it hands a file on.
 inline constexpr char kMagic[12] = {'B', 'a', 'n', 'd', 's', 'a', 'w', ' ', 's', 'a', 'v', 'e'};
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 struct FileHead {
   char magic[sizeof kMagic]{};
   uint32_t version = 0;

@@ -7,11 +7,38 @@
 namespace bandsaw::soft {
 
 std::string SoftDevice::not_given() {
-  if (reservations_.any()) return "managed memory, or addresses that it has reserved";
+  {
+    std::lock_guard lock(pointing_mutex_);
+    for (const auto& [weak, name] : pointing_) {
+      const auto image = weak.lock();
+      if (!image) continue;
+      std::lock_guard managed(image->managed_mutex);
+      if (!image->managed_ready.contains(name)) return "a managed variable that nothing has used yet";
+    }
+  }
   const auto all = contexts();
   return memory_->not_given([&all](const void* owner) {
     return std::any_of(all.begin(), all.end(), [owner](const auto& context) { return context.get() == owner; });
   });
+}
+
+std::string SoftDevice::reserved(std::vector<ReservedAgain>* all) {
+  *all = reservations_.all();
+  const bool elsewhere = std::any_of(all->begin(), all->end(), [this](const ReservedAgain& one) {
+    return memory_->is_elsewhere(one.address, one.bytes);
+  });
+  return elsewhere ? "addresses of another virtual GPU" : "";
+}
+
+uint64_t SoftDevice::memory_key(const MemoryRef& memory, uint64_t* bytes) {
+  const auto& physical = static_cast<const PhysicalMemory&>(*memory);
+  *bytes = physical.bytes;
+  return physical.own_key();
+}
+
+CUresult SoftDevice::memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) {
+  if (const CUresult error = scheduler_.error()) return error;
+  return with_room([&] { return PhysicalMemory::again(memory_, key, bytes, memory); });
 }
 
 std::string SoftDevice::not_again(const GraphRef& graph, bool inner) {

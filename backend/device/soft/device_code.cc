@@ -1,6 +1,7 @@
 // Libraries, modules, their kernels and variables.
 #include <algorithm>
 
+#include "backend/device/given.h"
 #include "backend/device/soft/fault.h"
 #include "backend/device/soft/soft_device.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -93,19 +94,30 @@ CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::
     }
     std::lock_guard lock(image.managed_mutex);
     if (image.managed_ready.contains(name)) return CUDA_ERROR_INVALID_VALUE;  // in use at its first address
+    const Given* const given = Given::current();
+    const bool again = given && given->again();  // it has its value, wherever that is
     // Programs read and write the variable before any context loads the library, so its value stands there from now on.
     for (const Variable::Piece& piece : variable.initial) {
+      if (again) break;
       if (!fits(piece, variable) || !copy_guarded(pages.get() + piece.offset, piece.bytes.data(), piece.bytes.size())) {
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    const bool moves = reinterpret_cast<uint64_t>(pages.get()) != address;
+    const bool moves = again ? offset >= VGPU_WINDOW_DEVICE_OFFSET : reinterpret_cast<uint64_t>(pages.get()) != address;
     if (!image.managed.contains(name) && !moves) {
       if (!image.managed_share.bytes()) image.managed_share = memory_->new_charge();
       if (!image.managed_share.resize(image.managed_share.bytes() + variable.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     }
     image.managed[name] = address;
-    image.managed_pages[name] = pages;
+    if (!variable.pointers.empty() && !again) {
+      std::lock_guard pointing(pointing_mutex_);
+      pointing_.emplace_back(static_cast<SoftLibrary&>(*library).image, name);
+    }
+    if (again) {
+      image.managed_ready.insert(name);
+    } else {
+      image.managed_pages[name] = pages;
+    }
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_NOT_FOUND;

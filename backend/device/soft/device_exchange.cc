@@ -12,6 +12,7 @@ void SoftDevice::memory_export(const MemoryRef& memory, uint64_t address, const 
     const auto& physical = static_cast<const PhysicalMemory&>(*memory);
     UniqueFd file(::fcntl(physical.file.get(), F_DUPFD_CLOEXEC, 0));
     const CUresult result = file ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (file) physical.share();
     return done(result, std::move(file), physical.bytes, 0);
   }
   // Later ones will not have to wait.
@@ -59,7 +60,7 @@ CUresult SoftDevice::memory_import(int fd, uint64_t bytes, MemoryRef* memory) {
 
 CUresult SoftDevice::memory_borrow(int fd, uint64_t bytes, MemoryRef* memory) {
   if (const CUresult error = scheduler_.error()) return error;
-  return PhysicalMemory::borrow(fd, bytes, memory);
+  return PhysicalMemory::borrow(memory_, fd, bytes, memory);
 }
 
 void SoftDevice::memory_revoke(const MemoryRef& memory) { reservations_.revoke(memory); }

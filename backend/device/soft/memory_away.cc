@@ -31,7 +31,16 @@ void* take_pages(void* at, uint64_t bytes) {
 
 }  // namespace
 
+// Nothing of it moves: it is where programs have mapped it, and nowhere else.
+bool Memory::view(uint64_t key, const Physical& physical) {
+  void* const pages = ::mmap(nullptr, physical.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, physical.file, 0);
+  if (pages == MAP_FAILED) return false;
+  away_.push_back({key, physical.bytes, pages, nullptr, true});
+  return true;
+}
+
 bool Memory::put_back(const Away& away) {
+  if (away.physical) return ::munmap(away.pages, away.bytes) == 0;
   void* const at = reinterpret_cast<void*>(away.address);
   if (away.file) {
     return ::mmap(at, away.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, away.file->get(), 0) != MAP_FAILED;
@@ -41,7 +50,7 @@ bool Memory::put_back(const Away& away) {
 
 bool Memory::take_away(const Allocation& allocation) {
   void* const at = reinterpret_cast<void*>(allocation.address);
-  Away away{allocation.address, allocation.mapped, nullptr, allocation.file};
+  Away away{allocation.address, allocation.mapped, nullptr, allocation.file, false};
   if (!away.file && !(away.pages = take_pages(at, away.bytes))) return false;
   if (::mmap(at, away.bytes, PROT_NONE, kNewPages | MAP_FIXED, -1, 0) != MAP_FAILED) {
     away_.push_back(std::move(away));
@@ -58,6 +67,12 @@ CUresult Memory::leave() {
   for (const auto& [address, allocation] : table_) {
     if (allocation.mapped == 0 || take_away(allocation)) continue;
     log::error("{} bytes of device memory cannot leave it: {}", allocation.mapped, std::strerror(errno));
+    bring_back();
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  for (const auto& [key, physical] : physical_) {
+    if (view(key, physical)) continue;
+    log::error("{} bytes of memory cannot be reached: {}", physical.bytes, std::strerror(errno));
     bring_back();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

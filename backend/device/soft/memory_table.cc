@@ -302,13 +302,13 @@ std::optional<Allocation> Memory::find(uint64_t address) const {
 bool Memory::is_given(uint64_t address) const {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
-  return found != table_.end() && found->second.given && found->second.live && found->second.mapped != 0;
+  if (found == table_.end()) return managed_.contains(address);  // always to a call
+  return found->second.given && found->second.live && found->second.mapped != 0;
 }
 
 // Plain memory that nobody was given is the runner's own, and so are variables of code that it has made.
 std::string Memory::not_given(const std::function<bool(const void* owner)>& heap_of) const {
   std::lock_guard lock(mutex_);
-  if (!managed_.empty()) return "managed memory";
   for (const auto& [address, allocation] : table_) {
     if (allocation.file) return "memory that other processes may have";
     if (allocation.use == Use::kGraph) return "memory of graphs";
@@ -365,6 +365,11 @@ uint64_t Memory::reserve_addresses(uint64_t bytes, uint64_t alignment) {
   return space_.take(bytes, alignment);
 }
 
+bool Memory::reserve_addresses_at(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return space_.take_at(address, bytes);
+}
+
 void Memory::give_back_addresses(uint64_t address, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   space_.give_back(address, bytes);
@@ -392,6 +397,7 @@ CUresult Memory::managed_add(uint64_t address, uint64_t bytes) {
   if (managed_.contains(address)) return CUDA_ERROR_INVALID_VALUE;
   if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
   managed_.emplace(address, bytes);
+  if (Given* const given = Given::current()) given->give(address);
   used_ += bytes;
   return CUDA_SUCCESS;
 }
@@ -404,6 +410,33 @@ CUresult Memory::managed_remove(uint64_t address) {
   used_ -= found->second;
   managed_.erase(found);
   return CUDA_SUCCESS;
+}
+
+uint64_t Memory::next_physical() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(next_physical_, next_physical_ + kPage);
+}
+
+bool Memory::claim_physical(uint64_t key) {
+  std::lock_guard lock(mutex_);
+  if (key == 0 || key % kPage != 0 || key >= window_base_ || physical_.contains(key)) return false;
+  next_physical_ = std::max(next_physical_, key + kPage);
+  return true;
+}
+
+void Memory::enter_physical(uint64_t key, int file, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  physical_[key] = {file, bytes};
+}
+
+void Memory::leave_physical(uint64_t key) {
+  std::lock_guard lock(mutex_);
+  physical_.erase(key);
+}
+
+bool Memory::has_physical(uint64_t key) const {
+  std::lock_guard lock(mutex_);
+  return physical_.contains(key);
 }
 
 uint64_t Memory::used() const {

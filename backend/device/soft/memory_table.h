@@ -114,12 +114,21 @@ class Memory {
 
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);
+  bool reserve_addresses_at(uint64_t address, uint64_t bytes);  // false: somebody has some of it
   void give_back_addresses(uint64_t address, uint64_t bytes);
   // What has no pages any more faults from now on, or is mapped as use_area() says. False: no room for that.
   bool seal(uint64_t address, uint64_t bytes) const;
   // Memory that the program has and this table does not. False: over the share.
   bool count(uint64_t bytes);
   void uncount(uint64_t bytes);
+
+  // Files with memory (PhysicalMemory) that this process alone has, which leave() finds by their keys: pages before any
+  // address. claim_physical(): of one that comes from another process; false: it is in use, or no such number.
+  uint64_t next_physical();
+  bool claim_physical(uint64_t key);
+  void enter_physical(uint64_t key, int file, uint64_t bytes);
+  void leave_physical(uint64_t key);
+  bool has_physical(uint64_t key) const;
 
   // For what else counts against the same share.
   Charge<DeviceHost> new_charge() const { return Charge<DeviceHost>(host_); }
@@ -152,12 +161,20 @@ class Memory {
   std::atomic<bool> share_new_{false};
   std::map<uint64_t, Allocation> table_;
   std::map<uint64_t, uint64_t> managed_;
+  struct Physical {
+    int file = -1;
+    uint64_t bytes = 0;
+  };
+  std::map<uint64_t, Physical> physical_;
+  uint64_t next_physical_ = kPage;
   struct Away {
     uint64_t address = 0, bytes = 0;
     void* pages = nullptr;  // where its bytes are; null: in `file`
     std::shared_ptr<const UniqueFd> file;
+    bool physical = false;  // `pages` are a view of one of physical_
   };
   bool take_away(const Allocation& allocation);
+  bool view(uint64_t key, const Physical& physical);
   static bool put_back(const Away& away);
   CUresult bring_back();
   std::vector<Away> away_;

@@ -36,6 +36,17 @@ bool is_sealed_file(int fd, uint64_t bytes) {
 }
 
 CUresult PhysicalMemory::create(const std::shared_ptr<soft::Memory>& table, uint64_t bytes, MemoryRef* memory) {
+  return create(table, table->next_physical(), bytes, memory);
+}
+
+CUresult PhysicalMemory::again(const std::shared_ptr<soft::Memory>& table, uint64_t key, uint64_t bytes,
+                               MemoryRef* memory) {
+  if (!table->claim_physical(key)) return CUDA_ERROR_INVALID_VALUE;
+  return create(table, key, bytes, memory);
+}
+
+CUresult PhysicalMemory::create(const std::shared_ptr<soft::Memory>& table, uint64_t key, uint64_t bytes,
+                                MemoryRef* memory) {
   if (bytes == 0 || bytes % kGranule != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!table->count(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   UniqueFd file = make_sealed_file("bandsaw-memory", bytes);
@@ -43,7 +54,9 @@ CUresult PhysicalMemory::create(const std::shared_ptr<soft::Memory>& table, uint
     table->uncount(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  memory->reset(new PhysicalMemory(std::move(file), bytes, table));
+  auto* const made = new PhysicalMemory(std::move(file), bytes, key, table, true);
+  memory->reset(made);
+  table->enter_physical(key, made->file.get(), bytes);
   return CUDA_SUCCESS;
 }
 
@@ -56,15 +69,15 @@ CUresult PhysicalMemory::import(const std::shared_ptr<soft::Memory>& table, int 
     table->uncount(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  memory->reset(new PhysicalMemory(std::move(own), bytes, table));
+  memory->reset(new PhysicalMemory(std::move(own), bytes, 0, table, true));
   return CUDA_SUCCESS;
 }
 
-CUresult PhysicalMemory::borrow(int fd, uint64_t bytes, MemoryRef* memory) {
+CUresult PhysicalMemory::borrow(const std::shared_ptr<soft::Memory>& table, int fd, uint64_t bytes, MemoryRef* memory) {
   if (bytes == 0 || bytes % kPage != 0 || !is_sealed_file(fd, bytes)) return CUDA_ERROR_INVALID_VALUE;
   UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!own) return CUDA_ERROR_OUT_OF_MEMORY;
-  memory->reset(new PhysicalMemory(std::move(own), bytes, nullptr));
+  memory->reset(new PhysicalMemory(std::move(own), bytes, 0, table, false));
   return CUDA_SUCCESS;
 }
 
@@ -73,6 +86,12 @@ std::optional<uint64_t> SoftReservations::take_range(uint64_t bytes, uint64_t al
   *whole = (bytes + kGranule - 1) / kGranule * kGranule;
   const uint64_t address = table_->reserve_addresses(*whole, std::max(alignment, kGranule));
   return address ? std::optional(address) : std::nullopt;
+}
+
+std::optional<uint64_t> SoftReservations::take_range_again(uint64_t address, uint64_t bytes) {
+  if (bytes > UINT64_MAX - kGranule || address % kGranule != 0) return std::nullopt;
+  const uint64_t whole = (bytes + kGranule - 1) / kGranule * kGranule;
+  return table_->reserve_addresses_at(address, whole) ? std::optional(whole) : std::nullopt;
 }
 
 // Nobody may touch it before set_access says so.

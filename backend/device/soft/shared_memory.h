@@ -25,18 +25,29 @@ class PhysicalMemory final : public bandsaw::Memory {
   static CUresult create(const std::shared_ptr<soft::Memory>& table, uint64_t bytes, MemoryRef* memory);
   static CUresult import(const std::shared_ptr<soft::Memory>& table, int fd, uint64_t bytes, MemoryRef* memory);
   // The same for what another virtual GPU is charged for.
-  static CUresult borrow(int fd, uint64_t bytes, MemoryRef* memory);
+  static CUresult borrow(const std::shared_ptr<soft::Memory>& table, int fd, uint64_t bytes, MemoryRef* memory);
+  // The same memory in another process, for its contents to come back: with the key that it had.
+  static CUresult again(const std::shared_ptr<soft::Memory>& table, uint64_t key, uint64_t bytes, MemoryRef* memory);
   ~PhysicalMemory() override {
-    if (table_) table_->uncount(bytes);
+    table_->leave_physical(key);
+    if (counted_) table_->uncount(bytes);
   }
+
+  // Other processes may have it from now on.
+  void share() const { table_->leave_physical(key); }
+  // Which it is among those that nobody else has; 0: others may.
+  uint64_t own_key() const { return table_->has_physical(key) ? key : 0; }
 
   const UniqueFd file;
   const uint64_t bytes;
+  const uint64_t key;
 
  private:
-  PhysicalMemory(UniqueFd file_, uint64_t bytes_, std::shared_ptr<soft::Memory> table)
-      : file(std::move(file_)), bytes(bytes_), table_(std::move(table)) {}
-  const std::shared_ptr<soft::Memory> table_;  // null: not counted here
+  PhysicalMemory(UniqueFd file_, uint64_t bytes_, uint64_t key_, std::shared_ptr<soft::Memory> table, bool counted)
+      : file(std::move(file_)), bytes(bytes_), key(key_), table_(std::move(table)), counted_(counted) {}
+  static CUresult create(const std::shared_ptr<soft::Memory>& table, uint64_t key, uint64_t bytes, MemoryRef* memory);
+  const std::shared_ptr<soft::Memory> table_;
+  const bool counted_;
 };
 
 // Thread-safe.
@@ -47,6 +58,7 @@ class SoftReservations final : public AddressReservations {
 
  private:
   std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) override;
+  std::optional<uint64_t> take_range_again(uint64_t address, uint64_t bytes) override;
   bool take_range_at(uint64_t address, uint64_t bytes) override {
     return (address | bytes) % kPage == 0 && table_->is_elsewhere(address, bytes);
   }

@@ -83,8 +83,16 @@ class SoftDevice final : public Device, public GivesAgain {
   std::optional<std::vector<AwayMemory>> memory_away() override { return memory_->away(); }
   GivesAgain* gives_again() override { return this; }
   bool has_memory(uint64_t address) override { return memory_->is_given(address); }
-  bool reaches(uint64_t address, uint64_t bytes) override { return memory_->accessible(address, bytes); }
+  bool reaches(uint64_t address, uint64_t bytes) override {
+    return memory_->accessible(address, bytes) || reservations_.covers(address, bytes);
+  }
   std::string not_given() override;
+  std::string reserved(std::vector<ReservedAgain>* all) override;
+  CUresult reserve_again(uint64_t address, uint64_t bytes) override {
+    return reservations_.reserve_again(address, bytes);
+  }
+  uint64_t memory_key(const MemoryRef& memory, uint64_t* bytes) override;
+  CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) override;
   std::optional<int64_t> event_age(const EventRef& event) override;
   CUresult event_set_age(const EventRef& event, int64_t nanoseconds) override;
   std::string not_again(const GraphRef& graph, bool inner) override;
@@ -313,6 +321,9 @@ class SoftDevice final : public Device, public GivesAgain {
   std::mutex conditions_mutex_;
   std::map<uint64_t, std::weak_ptr<Condition>> conditions_;  // guarded by conditions_mutex_, by handle
   uint64_t next_condition_ = 1;
+  std::mutex pointing_mutex_;
+  // Guarded by pointing_mutex_: managed variables with addresses in their initial values.
+  std::vector<std::pair<std::weak_ptr<Image>, std::string>> pointing_;
   std::mutex local_mutex_;
   Charge<DeviceHost> local_share_{memory_->new_charge()};  // guarded by local_mutex_
   std::mutex shapes_mutex_;

@@ -139,6 +139,11 @@ CUresult Handlers::library_bind_managed(C, R<Library> library, uint64_t address,
   if (result != CUDA_SUCCESS) return result;
   for (const ManagedVariable& variable : list) {
     if (variable.name != name) continue;
+    if (const Given* const given = Given::current(); given && given->again()) {
+      const CUresult bound = device_.library_bind_managed(library, variable.name, address, nullptr);
+      if (bound == CUDA_SUCCESS) world_.slicer.kernels().managed_bound(library, variable.name, address);
+      return bound;
+    }
     const GuestSpan span = world_.memory.find(address, variable.bytes, Access::kWrite);
     if (!span || !world_.memory.window().contains(address, variable.bytes)) return CUDA_ERROR_INVALID_VALUE;
     // Pages that kernels do not use in place lie behind addresses of the device: there the variable moves.

@@ -9,7 +9,7 @@ namespace {
 
 using wire::Opcode;
 
-enum class Role { kNone, kMakes, kSets, kRefuses };
+enum class Role { kNone, kMakes, kSets };
 
 Role role_of(Opcode opcode) {
   switch (opcode) {
@@ -22,6 +22,7 @@ Role role_of(Opcode opcode) {
     case Opcode::kModuleFunction:
     case Opcode::kMemoryAlloc:
     case Opcode::kMemoryAllocAsync:
+    case Opcode::kManagedAdd:
     case Opcode::kPoolCreate:
     case Opcode::kPoolDefault:
     case Opcode::kStreamCreate:
@@ -36,10 +37,9 @@ Role role_of(Opcode opcode) {
     case Opcode::kContextSetLimit:
     case Opcode::kContextReset:
     case Opcode::kFunctionSetAttribute:
+    case Opcode::kLibraryBindManaged:
     case Opcode::kPoolSetAttribute:
       return Role::kSets;
-    case Opcode::kLibraryBindManaged:
-      return Role::kRefuses;
     default:
       return Role::kNone;
   }
@@ -50,8 +50,14 @@ uint64_t target_of(const wire::CheckedRecord& record) {
   return record.opcode == Opcode::kContextSetLimit ? record.context : wire::handle_at(record, 0);
 }
 
-// What it changes: the call, its target, and the number of the limit or attribute.
+// What it changes: the call, its target, and the number of the limit or attribute, or a variable's place and name.
 std::string setting_of(const wire::CheckedRecord& record) {
+  if (record.opcode == Opcode::kLibraryBindManaged) {
+    const auto* const args = reinterpret_cast<const char*>(record.args);
+    std::string setting(args, sizeof(wire::LibraryBindManagedArgs));
+    setting.append(reinterpret_cast<const char*>(record.tail.data()), record.tail.size());
+    return setting;
+  }
   uint32_t which = 0;
   std::memcpy(&which, record.args + (record.opcode == Opcode::kContextSetLimit ? 0 : sizeof(uint64_t)), sizeof which);
   const uint64_t parts[] = {static_cast<uint64_t>(record.opcode), target_of(record), which};
@@ -84,10 +90,6 @@ void Journal::add(uint64_t place, const wire::CheckedRecord& record, const Given
   const Role role = loads ? Role::kMakes : role_of(record.opcode);
   if (role == Role::kNone || (role == Role::kMakes && given.numbers().empty())) return;
   std::lock_guard lock(mutex_);
-  if (role == Role::kRefuses) {
-    managed_variables_ = true;
-    return;
-  }
   if (record.opcode == Opcode::kContextReset) return drop_settings_of(wire::handle_at(record, 0));
   JournalEntry entry{bytes_of(record), given.numbers(), given.code(), loads, given.value()};
   if (record.opcode == Opcode::kMemoryAllocAsync) {
@@ -117,8 +119,8 @@ void Journal::supersede(uint64_t place, const JournalEntry& entry) {
 
 void Journal::drop_settings_of(uint64_t context) {
   for (auto at = setting_of_.begin(); at != setting_of_.end();) {
-    uint64_t parts[3];
-    std::memcpy(parts, at->first.data(), sizeof parts);
+    uint64_t parts[3] = {};
+    if (at->first.size() == sizeof parts) std::memcpy(parts, at->first.data(), sizeof parts);
     if (parts[0] == static_cast<uint64_t>(Opcode::kContextSetLimit) && parts[1] == context) {
       erase(at->second);
       at = setting_of_.erase(at);
@@ -166,7 +168,6 @@ std::vector<JournalEntry> Journal::entries(std::string* why) {
     (texture ? textures : all).push_back(entry);
   }
   all.insert(all.end(), std::make_move_iterator(textures.begin()), std::make_move_iterator(textures.end()));
-  if (managed_variables_) *why = "managed variables";
   const bool lacks_code =
       code_left_out_ && std::any_of(all.begin(), all.end(), [](const JournalEntry& entry) {
         wire::CheckedRecord record;

@@ -62,7 +62,6 @@ class Journal {
   size_t prune_at_ = 64;                        // guarded by mutex_
   uint64_t code_bytes_ = 0;                     // guarded by mutex_
   bool code_left_out_ = false;                  // guarded by mutex_
-  bool managed_variables_ = false;              // guarded by mutex_
 };
 
 }  // namespace bandsaw::runner

@@ -7,6 +7,7 @@
 #include "backend/device/gives_again.h"
 #include "backend/runner/process.h"
 #include "backend/runner/saved/graphs_again.h"
+#include "backend/runner/saved/mappings_again.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -79,6 +80,7 @@ uint64_t needed_by(const wire::CheckedRecord& record) {
     case Opcode::kKernelFunction:
     case Opcode::kModuleFunction:
     case Opcode::kFunctionSetAttribute:
+    case Opcode::kLibraryBindManaged:
     case Opcode::kPoolSetAttribute:
     case Opcode::kMemoryAllocAsync:
     case Opcode::kMipmapLevel:
@@ -167,6 +169,10 @@ std::string Process::cannot_go(ProcessState* state) const {
   if (handlers_->captures()) return "a stream that is being captured";
   if (std::string memory = device_->gives_again()->not_given(); !memory.empty()) return memory;
   std::set<uint64_t> noted;
+  if (std::string lacks = describe_mappings(*device_->gives_again(), *objects_, &state->mappings, &noted);
+      !lacks.empty()) {
+    return lacks;
+  }
   for (const JournalEntry& call : calls) {
     noted.insert(call.given.begin(), call.given.end());
     wire::CheckedRecord record;
@@ -265,6 +271,8 @@ Status Process::make_again(const ProcessState& state) {
   if (objects_->table().size() != 0) return Status::error(EALREADY, "this runner has objects already");
   if (state.generations.size() > HandleTable::kMax) return damaged("has too many handles");
   objects_->table().begin_again(state.generations);
+  // Before the runner's own memory takes any addresses.
+  if (Status status = make_mappings(*device_, *objects_, state.mappings); !status.ok()) return status;
   for (const JournalEntry& call : state.calls) {
     if (Status status = make_call(call); !status.ok()) return status;
   }

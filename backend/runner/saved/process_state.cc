@@ -111,6 +111,34 @@ JournalEntry read_call(Reader* in) {
   return call;
 }
 
+void write(Writer* out, const MemoryState& memory) {
+  out->one(memory.key);
+  out->one(memory.bytes);
+  out->numbers(memory.handles);
+}
+
+MemoryState read_memory(Reader* in) {
+  MemoryState memory;
+  memory.key = in->one<uint64_t>();
+  memory.bytes = in->one<uint64_t>();
+  memory.handles = in->numbers<uint64_t>();
+  return memory;
+}
+
+void write(Writer* out, const ReservationState& reservation) {
+  out->one(reservation.address);
+  out->one(reservation.bytes);
+  out->numbers(reservation.mappings);
+}
+
+ReservationState read_reservation(Reader* in) {
+  ReservationState reservation;
+  reservation.address = in->one<uint64_t>();
+  reservation.bytes = in->one<uint64_t>();
+  reservation.mappings = in->numbers<MappingState>();
+  return reservation;
+}
+
 void write(Writer* out, const GraphState& graph) {
   out->one(graph.handle);
   out->one(graph.owner);
@@ -203,6 +231,10 @@ std::vector<std::byte> to_bytes(const ProcessState& state) {
   out.one(state.last_seq);
   out.text(state.output);
   out.numbers(state.generations);
+  out.one(uint64_t{state.mappings.memory.size()});
+  for (const MemoryState& memory : state.mappings.memory) write(&out, memory);
+  out.one(uint64_t{state.mappings.reservations.size()});
+  for (const ReservationState& reservation : state.mappings.reservations) write(&out, reservation);
   out.one(uint64_t{state.calls.size()});
   for (const JournalEntry& call : state.calls) write(&out, call);
   out.one(uint64_t{state.graphs.graphs.size()});
@@ -238,6 +270,11 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
   state.last_seq = in.one<uint64_t>();
   state.output = in.text();
   state.generations = in.numbers<uint32_t>();
+  MappingStates& mappings = state.mappings;
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) mappings.memory.push_back(read_memory(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) {
+    mappings.reservations.push_back(read_reservation(&in));
+  }
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.calls.push_back(read_call(&in));
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.graphs.push_back(read_graph(&in));
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.execs.push_back(read_exec(&in));

@@ -10,6 +10,7 @@
 
 #include "backend/runner/saved/graph_state.h"
 #include "backend/runner/saved/journal.h"
+#include "backend/runner/saved/mapping_state.h"
 #include "backend/runner/wire/command_ring.h"
 #include "memory/base/status.h"
 
@@ -36,6 +37,7 @@ struct ProcessState {
   std::string output;                                // that kernels have printed and nobody has fetched
   std::vector<uint32_t> generations;                 // HandleTable::generations()
   std::vector<JournalEntry> calls;                   // to be made again, in order
+  MappingStates mappings;                            // before the calls
   GraphStates graphs;                                // after the calls
   std::vector<std::pair<uint64_t, int64_t>> events;  // how long ago they were recorded, in nanoseconds
   std::vector<RingState> rings;

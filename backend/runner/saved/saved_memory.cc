@@ -84,6 +84,7 @@ int take_memory(std::span<const AwayMemory> away, int pipe) {
 
 int forget_memory(std::span<const AwayMemory> away) {
   for (const AwayMemory& one : away) {
+    if (::madvise(one.pages.data(), one.pages.size(), MADV_REMOVE) == 0) continue;  // of a file's, which has them
     if (::madvise(one.pages.data(), one.pages.size(), MADV_DONTNEED) != 0) return errno;
   }
   return 0;

@@ -165,6 +165,8 @@ ProcessState some_state() {
                   std::make_shared<const std::vector<std::byte>>(10, std::byte(3)),
                   true,
                   5}};
+  state.mappings.memory = {{.key = 4096, .bytes = 2 << 20, .handles = {11, 12}}, {.key = 8192, .bytes = 2 << 20}};
+  state.mappings.reservations = {{.address = kAddress, .bytes = 4 << 20, .mappings = {{.memory = 1, .access = 3}, {}}}};
   state.graphs.graphs = {{.handle = 8,
                           .owner = 0,
                           .inner = false,
@@ -184,6 +186,8 @@ TEST(ProcessStates, AreReadAsTheyWereWritten) {
   EXPECT_EQ(to_bytes(read.value()), bytes);
   EXPECT_EQ(read.value().last_seq, 77u);
   EXPECT_EQ(read.value().calls[1].code->size(), 10u);
+  EXPECT_EQ(read.value().mappings.memory[0].handles[1], 12u);
+  EXPECT_EQ(read.value().mappings.reservations[0].mappings[0].memory, 1u);
   EXPECT_EQ(read.value().graphs.graphs[0].nodes[0].payload, "p");
   EXPECT_EQ(read.value().graphs.execs[0].steps[0].after, std::vector<uint32_t>{0});
   EXPECT_EQ(read.value().rings[0].state.late_error, CUDA_ERROR_INVALID_VALUE);
