@@ -17,7 +17,24 @@ struct ExecStep {
   NodeRef node;         // that this was read from; null: it has gone, or there was none
   bool end = false;     // of what a node runs, and nothing else
   bool enabled = true;
-  std::vector<uint32_t> after;  // earlier steps
+  std::vector<uint32_t> after;                // earlier steps
+  std::vector<std::vector<ExecStep>> bodies;  // of a conditional node
+};
+
+// What graphs have between them, and may outlive any of them.
+struct GraphMemoryAgain {
+  uint64_t address = 0, bytes = 0;  // of an allocation node
+  uint32_t claims = 0;              // launches that have it and have not freed it
+  uint32_t live = 0;                // not 0: the program may use it
+};
+struct ConditionAgain {
+  uint64_t handle = 0;
+  uint32_t initial = 0, value = 0;
+  uint32_t assigns = 0, used = 0;  // as flags
+};
+struct SharedByGraphs {
+  std::vector<GraphMemoryAgain> memory;
+  std::vector<ConditionAgain> conditions;
 };
 
 // Addresses that a program has reserved, and the memory that it has mapped there.
@@ -51,10 +68,18 @@ class GivesAgain {
   // How long ago the event was recorded, in nanoseconds; nothing: it was not.
   virtual std::optional<int64_t> event_age(const EventRef& event) = 0;
   virtual CUresult event_set_age(const EventRef& event, int64_t nanoseconds) = 0;
-  // Why this graph cannot be made again from its nodes and edges, in words; empty: it can. `inner`: a node runs it.
-  virtual std::string not_again(const GraphRef& graph, bool inner) = 0;
-  // The same for an executable graph, if it cannot be made of these steps.
-  virtual std::string exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) = 0;
+  virtual SharedByGraphs shared_by_graphs() = 0;
+  // The same again, before any memory or graph; it goes with the graphs that have it after end_shared(). Nothing of it
+  // is believed. Nodes that are added meanwhile, by a thread with a Given of another call, may have it.
+  virtual CUresult make_shared_by_graphs(const SharedByGraphs& shared) = 0;
+  virtual void end_shared_by_graphs() = 0;
+  // A graph's conditions, by their handles, whether nodes have them or not.
+  virtual std::vector<uint64_t> conditions_of(const GraphRef& graph) = 0;
+  virtual CUresult set_conditions(const GraphRef& graph, std::span<const uint64_t> handles) = 0;
+  // The node that this one is a copy of, while that lives; null: of none.
+  virtual NodeRef original_of(const NodeRef& node) = 0;
+  virtual void set_original(const NodeRef& node, const NodeRef& original) = 0;
+  virtual void exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) = 0;
   virtual CUresult exec_make(const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps,
                              ExecRef* exec) = 0;
 };

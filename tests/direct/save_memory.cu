@@ -1,43 +1,8 @@
 // nvcc: -lcuda
-// Counts like save_all.cu, in memory and graphs of one kind: the argument says which. Prints "ready", then a line with
-// its round for each round, until a line comes on stdin: then "ok". A wrong word ends it at once.
-#include <poll.h>
-
-#include <cstdint>
-#include <cstring>
-#include <memory>
-
-#include "../cuda/check.h"
+// Counts in managed memory, memory of the host that kernels use, or what it has created and mapped itself.
+#include "save_kinds.cuh"
 
 namespace {
-
-constexpr unsigned kWords = 5000;
-
-__global__ void add(unsigned* words, unsigned count, unsigned by) {
-  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) words[i] += by;
-}
-
-void add_one(unsigned* words, unsigned count = kWords, cudaStream_t stream = nullptr) {
-  add<<<8, 128, 0, stream>>>(words, count, 1);
-  CHECK(cudaGetLastError());
-}
-
-// All of these words, which the host can read.
-void expect_all(const unsigned* words, unsigned count, unsigned wanted) {
-  for (unsigned i = 0; i < count; ++i) EXPECT_EQ(words[i], wanted);
-}
-
-void expect_device(const unsigned* words, unsigned count, unsigned wanted) {
-  static unsigned copy[kWords];
-  CHECK(cudaMemcpy(copy, words, count * sizeof(unsigned), cudaMemcpyDeviceToHost));
-  expect_all(copy, count, wanted);
-}
-
-class Kind {
- public:
-  virtual ~Kind() = default;
-  virtual void round(unsigned number) = 0;
-};
 
 __managed__ unsigned in_code[64] = {1};
 
@@ -149,27 +114,13 @@ class Mapped : public Kind {
   CUmemGenericAllocationHandle twice_ = 0, sometimes_ = 0;
 };
 
-bool told() {
-  pollfd entry{0, POLLIN, 0};
-  return poll(&entry, 1, 0) == 1;
-}
-
 std::unique_ptr<Kind> make(const char* kind) {
   if (!std::strcmp(kind, "managed")) return std::make_unique<Managed>();
   if (!std::strcmp(kind, "host")) return std::make_unique<Host>();
   if (!std::strcmp(kind, "mapped")) return std::make_unique<Mapped>();
-  std::printf("no kind is called '%s'\n", kind);
-  std::exit(2);
+  return nullptr;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const auto kind = make(argc > 1 ? argv[1] : "");
-  std::printf("ready\n"), std::fflush(stdout);
-  for (unsigned round = 1; !told(); ++round) {
-    kind->round(round);
-    std::printf("%u\n", round), std::fflush(stdout);
-  }
-  return passed();
-}
+int main(int argc, char** argv) { return count(make(argc > 1 ? argv[1] : "")); }

@@ -71,9 +71,11 @@ def test_what_programs_have_beside_memory_goes_along(tenant, file, extra):
     end(program)
 
 
-@pytest.mark.parametrize("kind", ["managed", "host", "mapped"])
-def test_memory_of_all_kinds_goes_along(tenant, file, kind):
-    program = tenant.counting(kind, source="save_memory.cu")
+@pytest.mark.parametrize(("source", "kind"),
+                         [("memory", "managed"), ("memory", "host"), ("memory", "mapped"),
+                          ("graphs", "memory"), ("graphs", "conditional"), ("graphs", "copy")])
+def test_memory_and_graphs_of_all_kinds_go_along(tenant, file, source, kind):
+    program = tenant.counting(kind, source=f"save_{source}.cu")
     for _ in range(2):
         _save(tenant, file)
         tenant.ctl("restore", str(file))
@@ -81,9 +83,8 @@ def test_memory_of_all_kinds_goes_along(tenant, file, kind):
     end(program)
 
 
-@pytest.mark.parametrize(("extra", "words"), [("captured", "memory of graphs"), ("copy", "a copy of a graph"),
-                                              ("gone", "a pool that has gone"), ("texture", "a texture of memory"),
-                                              ("heap", "kernels have allocated")])
+@pytest.mark.parametrize(("extra", "words"), [("captured", "being captured"), ("gone", "a pool that has gone"),
+                                              ("texture", "a texture of memory"), ("heap", "kernels have allocated")])
 def test_what_cannot_be_saved_is_refused_by_name(tenant, file, extra, words):
     program = _counting(tenant, extra)
     runners = _runners(tenant)

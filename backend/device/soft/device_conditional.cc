@@ -1,6 +1,7 @@
 // Conditional nodes: handles, bodies, and running them.
 #include <algorithm>
 
+#include "backend/device/given.h"
 #include "backend/device/soft/conditional.h"
 #include "backend/device/soft/soft_device.h"
 #include "memory/base/log.h"
@@ -65,7 +66,9 @@ void SoftDevice::set_condition(uint64_t handle, uint32_t value) {
 CUresult SoftDevice::make_conditional(SoftGraph& graph, SoftNode* node) {
   const vgpu_conditional_node& asked = node->content.conditional;
   const auto found = graph.conditions.find(asked.handle);
-  if (found == graph.conditions.end() || found->second->used) return CUDA_ERROR_INVALID_VALUE;
+  const Given* const given = Given::current();
+  const bool again = given && given->again();  // copies of a graph have the same conditions
+  if (found == graph.conditions.end() || (found->second->used && !again)) return CUDA_ERROR_INVALID_VALUE;
   const uint32_t most = asked.type == CU_GRAPH_COND_TYPE_IF      ? 2
                         : asked.type == CU_GRAPH_COND_TYPE_WHILE ? 1
                                                                  : VGPU_CONDITIONAL_BODIES_MAX;

@@ -1,11 +1,17 @@
 // Building graphs.
 #include <algorithm>
 
+#include "backend/device/given.h"
 #include "backend/device/soft/graph.h"
 #include "backend/device/soft/soft_device.h"
 #include "backend/device/soft/transfer.h"
 
 namespace bandsaw::soft {
+
+// Holds a reserved address for a node and the steps that are made of it.
+std::shared_ptr<void> SoftDevice::graph_memory(uint64_t address) {
+  return {memory_.get(), [memory = memory_, address](void*) { memory->abandon(address); }};
+}
 
 CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef> dependencies,
                               const NodeContent& content, NodeRef* node, uint64_t* value) {
@@ -23,12 +29,15 @@ CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef
   made->content = copy_content(content);
   if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) made->content.child = as(content.child).clone();
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-    uint64_t address = 0;
-    if (const CUresult refused = memory_->reserve(content.bytes, nullptr, &address)) return refused;
-    made->content.address = address;
-    made->reservation =
-        std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->abandon(address); });
-    if (value) *value = address;
+    const Given* const given = Given::current();
+    if (given && given->again()) {
+      made->reservation = graph_memory_again(content.address);
+      if (!made->reservation) return CUDA_ERROR_INVALID_VALUE;
+    } else {
+      if (const CUresult refused = memory_->reserve(content.bytes, nullptr, &made->content.address)) return refused;
+      made->reservation = graph_memory(made->content.address);
+    }
+    if (value) *value = made->content.address;
   }
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;
   if (content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {

@@ -83,7 +83,7 @@ void Memory::place(Allocation* allocation, uint64_t guard) {
   const Given* const given = Given::current();
   const uint64_t bytes = pages(allocation->bytes);
   allocation->reserved = bytes + guard;
-  allocation->given = given != nullptr;
+  allocation->given = given != nullptr && allocation->use != Use::kGraph;
   if (!given || !given->again()) {
     allocation->address = space_.take(allocation->reserved, allocation->bytes >= kHugePage ? kHugePage : kPage);
     return;
@@ -195,6 +195,32 @@ CUresult Memory::reserve(uint64_t bytes, const void* owner, uint64_t* address) {
   std::lock_guard lock(mutex_);
   if (const CUresult result = take_range(bytes, Use::kGraph, owner, address)) return result;
   table_.find(*address)->second.live = false;
+  return CUDA_SUCCESS;
+}
+
+std::vector<GraphMemoryAgain> Memory::graph_memory() const {
+  std::lock_guard lock(mutex_);
+  std::vector<GraphMemoryAgain> all;
+  for (const auto& [address, allocation] : table_) {
+    if (allocation.use == Use::kGraph) all.push_back({address, allocation.bytes, allocation.claims, allocation.live});
+  }
+  return all;
+}
+
+CUresult Memory::reserve_again(const GraphMemoryAgain& memory) {
+  uint64_t address = 0;
+  {
+    const Given::Bytes none;
+    Given given({memory.address}, none);
+    const Given::Scope scope(&given);
+    if (const CUresult refused = reserve(memory.bytes, nullptr, &address)) return refused;
+  }
+  if (memory.claims == 0) return memory.live ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (const CUresult refused = claim(address)) return refused;
+  std::lock_guard lock(mutex_);
+  Allocation& allocation = table_.find(address)->second;
+  allocation.claims = memory.claims;
+  allocation.live = memory.live != 0;
   return CUDA_SUCCESS;
 }
 
@@ -311,7 +337,6 @@ std::string Memory::not_given(const std::function<bool(const void* owner)>& heap
   std::lock_guard lock(mutex_);
   for (const auto& [address, allocation] : table_) {
     if (allocation.file) return "memory that other processes may have";
-    if (allocation.use == Use::kGraph) return "memory of graphs";
     if (!allocation.given && allocation.use == Use::kPrivate && heap_of(allocation.owner)) {
       return "memory that its kernels have allocated";
     }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/device/device.h"
+#include "backend/device/gives_again.h"
 #include "backend/device/soft/address_space.h"
 #include "memory/base/unique_fd.h"
 #include "memory/share.h"
@@ -66,6 +66,9 @@ class Memory {
   CUresult allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address);
   // An address without pages, not live. It has pages as long as somebody claims it; each claim is dropped once.
   CUresult reserve(uint64_t bytes, const void* owner, uint64_t* address);
+  // Of all that are reserved so, and in another process the same.
+  std::vector<GraphMemoryAgain> graph_memory() const;
+  CUresult reserve_again(const GraphMemoryAgain& memory);
   CUresult claim(uint64_t address);
   void drop_claim(uint64_t address);
   // Forgets a reserved address: at once if nobody claims it, else with the last claim.

@@ -95,8 +95,14 @@ class SoftDevice final : public Device, public GivesAgain {
   CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) override;
   std::optional<int64_t> event_age(const EventRef& event) override;
   CUresult event_set_age(const EventRef& event, int64_t nanoseconds) override;
-  std::string not_again(const GraphRef& graph, bool inner) override;
-  std::string exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) override;
+  SharedByGraphs shared_by_graphs() override;
+  CUresult make_shared_by_graphs(const SharedByGraphs& shared) override;
+  void end_shared_by_graphs() override;
+  std::vector<uint64_t> conditions_of(const GraphRef& graph) override;
+  CUresult set_conditions(const GraphRef& graph, std::span<const uint64_t> handles) override;
+  NodeRef original_of(const NodeRef& node) override;
+  void set_original(const NodeRef& node, const NodeRef& original) override;
+  void exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) override;
   CUresult exec_make(const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps,
                      ExecRef* exec) override;
   CUresult chunks_move(const swap::Moves& moves) override { return memory_->move_chunks(moves); }
@@ -295,6 +301,13 @@ class SoftDevice final : public Device, public GivesAgain {
   void link_steps(const std::vector<SoftExec::Step>& steps, const std::vector<uint32_t>& leaves,
                   const SoftContextRef& context, const Ops& ops, const OpRef& first, const OpRef& end);
   CUresult make_conditional(SoftGraph& graph, SoftNode* node);
+  std::shared_ptr<void> graph_memory(uint64_t address);
+  // device_again.cc. Of a graph that is made again: null, nobody has it.
+  std::shared_ptr<void> graph_memory_again(uint64_t address);
+  std::shared_ptr<Condition> condition_again(uint64_t handle);
+  CUresult steps_again(const SoftContextRef& context, std::span<const ExecStep> from,
+                       std::vector<SoftExec::Step>* steps, std::vector<uint32_t>* leaves, int depth);
+  CUresult step_again(const SoftContextRef& context, const ExecStep& from, size_t at, SoftExec::Step* step, int depth);
   // device_conditional.cc, without the mutex. What goes before all steps of a launched graph, and a step.
   CUresult prepare_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps, bool body);
   OpRef begin_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps);
@@ -321,6 +334,10 @@ class SoftDevice final : public Device, public GivesAgain {
   std::mutex conditions_mutex_;
   std::map<uint64_t, std::weak_ptr<Condition>> conditions_;  // guarded by conditions_mutex_, by handle
   uint64_t next_condition_ = 1;
+  // While graphs are made again: what they may have. Guarded by again_mutex_.
+  std::mutex again_mutex_;
+  std::map<uint64_t, std::shared_ptr<void>> memory_again_;
+  std::vector<std::shared_ptr<Condition>> conditions_again_;
   std::mutex pointing_mutex_;
   // Guarded by pointing_mutex_: managed variables with addresses in their initial values.
   std::vector<std::pair<std::weak_ptr<Image>, std::string>> pointing_;

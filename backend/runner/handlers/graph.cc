@@ -136,7 +136,12 @@ CUresult Handlers::graph_instantiate(C call, R<Graph> graph, uint64_t flags, uin
 void Handlers::exec_made_again(const ExecRef& exec, const ContextRef& context, uint64_t flags,
                                std::span<const ExecStep> steps) {
   graph_memory_.note_steps(exec, steps);
-  const bool whole = std::all_of(steps.begin(), steps.end(), [](const ExecStep& step) { return step.enabled; });
+  const bool whole = std::all_of(steps.begin(), steps.end(), [](const ExecStep& step) {
+    const CUgraphNodeType type = step.content.type;
+    const bool apart = type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+                       type == CU_GRAPH_NODE_TYPE_CONDITIONAL;  // of the graph that it was alone
+    return step.enabled && !apart;
+  });
   if (flags != 0 || !whole) return;
   GraphRef graph;
   std::vector<NodeRef> nodes;

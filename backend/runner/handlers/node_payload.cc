@@ -283,13 +283,18 @@ CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph) {
   return result;
 }
 
+void GraphMemory::add_steps(std::span<const ExecStep> steps, Ranges* ranges, Inside* inside) {
+  for (const ExecStep& step : steps) {
+    add(step.node.get(), step.content, ranges);
+    add_inside(step.content, inside);
+    for (const std::vector<ExecStep>& body : step.bodies) add_steps(body, ranges, inside);
+  }
+}
+
 void GraphMemory::note_steps(const ExecRef& exec, std::span<const ExecStep> steps) {
   Ranges ranges;
   Inside inside;
-  for (const ExecStep& step : steps) {
-    add(step.node.get(), step.content, &ranges);
-    add_inside(step.content, &inside);
-  }
+  add_steps(steps, &ranges, &inside);
   set(exec, std::move(ranges), inside);
 }
 

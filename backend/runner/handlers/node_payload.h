@@ -64,6 +64,7 @@ class GraphMemory {
   void set(const ExecRef& exec, Ranges ranges, const Inside& inside);
   CUresult collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges, Inside* inside) const;
   static void add(const Node* node, const NodeContent& content, Ranges* ranges);
+  static void add_steps(std::span<const ExecStep> steps, Ranges* ranges, Inside* inside);
   static void count_copies(const Ranges& ranges, Exec* exec);
 
   Device* const device_;

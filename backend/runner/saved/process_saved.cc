@@ -273,10 +273,11 @@ Status Process::make_again(const ProcessState& state) {
   objects_->table().begin_again(state.generations);
   // Before the runner's own memory takes any addresses.
   if (Status status = make_mappings(*device_, *objects_, state.mappings); !status.ok()) return status;
+  GraphsAgain graphs(device_.get(), objects_.get(), memory_.get());
+  if (Status status = graphs.make_shared(state.graphs.shared); !status.ok()) return status;
   for (const JournalEntry& call : state.calls) {
     if (Status status = make_call(call); !status.ok()) return status;
   }
-  GraphsAgain graphs(device_.get(), objects_.get(), memory_.get());
   const auto made = [this](const ExecRef& exec, const ContextRef& context, uint64_t flags,
                            std::span<const ExecStep> steps) {
     handlers_->exec_made_again(exec, context, flags, steps);

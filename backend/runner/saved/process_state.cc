@@ -8,6 +8,8 @@ namespace {
 
 // Of one list; more than any process has.
 constexpr uint64_t kCountMost = 1u << 22, kBytesMost = 1ull << 30;
+// Bodies of conditional nodes within each other; graphs are no deeper.
+constexpr int kBodiesDeep = 32;
 
 class Writer {
  public:
@@ -77,6 +79,7 @@ class Reader {
     good_ = good_ && number <= std::min<uint64_t>(kCountMost, in_.size());
     return good_ ? number : 0;
   }
+  void fail() { good_ = false; }
   bool good() const { return good_; }
   bool at_end() const { return good_ && in_.empty(); }
 
@@ -143,14 +146,19 @@ void write(Writer* out, const GraphState& graph) {
   out->one(graph.handle);
   out->one(graph.owner);
   out->one(uint8_t{graph.inner});
+  out->one(uint8_t{graph.body});
   out->one(uint64_t{graph.nodes.size()});
   for (const NodeState& node : graph.nodes) {
     out->one(node.handle);
     out->one(node.type);
     out->one(node.child);
     out->text(node.payload);
+    out->one(node.original_graph);
+    out->one(node.original_node);
+    out->numbers(node.bodies);
   }
   out->numbers(graph.edges);
+  out->numbers(graph.conditions);
 }
 
 GraphState read_graph(Reader* in) {
@@ -158,23 +166,25 @@ GraphState read_graph(Reader* in) {
   graph.handle = in->one<uint64_t>();
   graph.owner = in->one<uint64_t>();
   graph.inner = in->one<uint8_t>() != 0;
+  graph.body = in->one<uint8_t>() != 0;
   for (uint64_t left = in->count(); left > 0 && in->good(); --left) {
     NodeState& node = graph.nodes.emplace_back();
     node.handle = in->one<uint64_t>();
     node.type = in->one<uint32_t>();
     node.child = in->one<uint32_t>();
     node.payload = in->text();
+    node.original_graph = in->one<uint32_t>();
+    node.original_node = in->one<uint32_t>();
+    node.bodies = in->numbers<uint32_t>();
   }
   graph.edges = in->numbers<uint32_t>();
+  graph.conditions = in->numbers<uint64_t>();
   return graph;
 }
 
-void write(Writer* out, const ExecState& exec) {
-  out->one(exec.handle);
-  out->one(exec.context);
-  out->one(exec.flags);
-  out->one(uint64_t{exec.steps.size()});
-  for (const StepState& step : exec.steps) {
+void write(Writer* out, const std::vector<StepState>& steps) {
+  out->one(uint64_t{steps.size()});
+  for (const StepState& step : steps) {
     out->one(step.graph);
     out->one(step.node);
     out->one(step.type);
@@ -182,16 +192,22 @@ void write(Writer* out, const ExecState& exec) {
     out->one(uint8_t{step.enabled});
     out->text(step.payload);
     out->numbers(step.after);
+    out->one(uint64_t{step.bodies.size()});
+    for (const std::vector<StepState>& body : step.bodies) write(out, body);
   }
 }
 
-ExecState read_exec(Reader* in) {
-  ExecState exec;
-  exec.handle = in->one<uint64_t>();
-  exec.context = in->one<uint64_t>();
-  exec.flags = in->one<uint64_t>();
+void write(Writer* out, const ExecState& exec) {
+  out->one(exec.handle);
+  out->one(exec.context);
+  out->one(exec.flags);
+  write(out, exec.steps);
+}
+
+std::vector<StepState> read_steps(Reader* in, int depth) {
+  std::vector<StepState> steps;
   for (uint64_t left = in->count(); left > 0 && in->good(); --left) {
-    StepState& step = exec.steps.emplace_back();
+    StepState& step = steps.emplace_back();
     step.graph = in->one<uint32_t>();
     step.node = in->one<uint32_t>();
     step.type = in->one<uint32_t>();
@@ -199,7 +215,19 @@ ExecState read_exec(Reader* in) {
     step.enabled = in->one<uint8_t>() != 0;
     step.payload = in->text();
     step.after = in->numbers<uint32_t>();
+    const uint64_t bodies = in->count();
+    if (depth >= kBodiesDeep && bodies != 0) in->fail();
+    for (uint64_t body = 0; body < bodies && in->good(); ++body) step.bodies.push_back(read_steps(in, depth + 1));
   }
+  return steps;
+}
+
+ExecState read_exec(Reader* in) {
+  ExecState exec;
+  exec.handle = in->one<uint64_t>();
+  exec.context = in->one<uint64_t>();
+  exec.flags = in->one<uint64_t>();
+  exec.steps = read_steps(in, 0);
   return exec;
 }
 
@@ -237,6 +265,8 @@ std::vector<std::byte> to_bytes(const ProcessState& state) {
   for (const ReservationState& reservation : state.mappings.reservations) write(&out, reservation);
   out.one(uint64_t{state.calls.size()});
   for (const JournalEntry& call : state.calls) write(&out, call);
+  out.numbers(state.graphs.shared.memory);
+  out.numbers(state.graphs.shared.conditions);
   out.one(uint64_t{state.graphs.graphs.size()});
   for (const GraphState& graph : state.graphs.graphs) write(&out, graph);
   out.one(uint64_t{state.graphs.execs.size()});
@@ -276,6 +306,8 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
     mappings.reservations.push_back(read_reservation(&in));
   }
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.calls.push_back(read_call(&in));
+  state.graphs.shared.memory = in.numbers<GraphMemoryAgain>();
+  state.graphs.shared.conditions = in.numbers<ConditionAgain>();
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.graphs.push_back(read_graph(&in));
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.execs.push_back(read_exec(&in));
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) {

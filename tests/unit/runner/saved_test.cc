@@ -170,9 +170,14 @@ ProcessState some_state() {
   state.graphs.graphs = {{.handle = 8,
                           .owner = 0,
                           .inner = false,
-                          .nodes = {{.handle = 9, .type = 2, .payload = "p"}, {}},
-                          .edges = {0, 1}}};
-  state.graphs.execs = {{.handle = 7, .context = kContext, .flags = 4, .steps = {{.graph = 0, .after = {0}}, {}}}};
+                          .nodes = {{.handle = 9, .type = 2, .payload = "p"}, {.original_graph = 0, .bodies = {3}}},
+                          .edges = {0, 1},
+                          .conditions = {6}}};
+  state.graphs.shared.memory = {{kAddress, 64, 1, 1}};
+  state.graphs.shared.conditions = {{6, 1, 2, 1, 1}};
+  const std::vector<StepState> body = {{.type = 1, .payload = "b"}};
+  state.graphs.execs = {
+      {.handle = 7, .context = kContext, .flags = 4, .steps = {{.graph = 0, .after = {0}, .bodies = {body, {}}}, {}}}};
   state.events = {{5, -3}};
   state.rings = {{.id = 2, .state = {.head = 128, .late_error = CUDA_ERROR_INVALID_VALUE}, .pending = {}}};
   state.waiting = {{2, record(wire::StreamCreateArgs{})}};
@@ -190,6 +195,7 @@ TEST(ProcessStates, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.value().mappings.reservations[0].mappings[0].memory, 1u);
   EXPECT_EQ(read.value().graphs.graphs[0].nodes[0].payload, "p");
   EXPECT_EQ(read.value().graphs.execs[0].steps[0].after, std::vector<uint32_t>{0});
+  EXPECT_EQ(read.value().graphs.execs[0].steps[0].bodies[0][0].payload, "b");
   EXPECT_EQ(read.value().rings[0].state.late_error, CUDA_ERROR_INVALID_VALUE);
 }
 

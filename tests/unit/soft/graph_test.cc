@@ -370,7 +370,7 @@ TEST_F(SoftGraphTest, AnExecutableGraphIsMadeAgainOfItsSteps) {
 
   std::vector<ExecStep> steps;
   uint64_t flags = 7;
-  ASSERT_EQ(device->gives_again()->exec_steps(exec, &steps, &flags), "");
+  device->gives_again()->exec_steps(exec, &steps, &flags);
   EXPECT_EQ(flags, 0u);
   ExecRef again;
   ASSERT_EQ(device->gives_again()->exec_make(context, flags, steps, &again), CUDA_SUCCESS);
@@ -388,7 +388,7 @@ TEST_F(SoftGraphTest, StepsOfNoExecutableGraphAreRefused) {
     ExecRef exec;
     return device->gives_again()->exec_make(context, flags, steps, &exec);
   };
-  const ExecStep good{step(words, 1, 1), nullptr, false, true, {}};
+  const ExecStep good{step(words, 1, 1), nullptr, false, true, {}, {}};
   ExecStep before_itself = good, before_later = good, of_nothing = good;
   before_itself.after = {0};
   before_later.after = {~uint32_t{0}};
@@ -400,15 +400,36 @@ TEST_F(SoftGraphTest, StepsOfNoExecutableGraphAreRefused) {
   EXPECT_EQ(make({good}, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), CUDA_ERROR_INVALID_VALUE);
 }
 
-// As another device cannot know it from its nodes alone.
-TEST_F(SoftGraphTest, ACopyOfAGraphIsNotMadeAgain) {
-  const GraphRef g = graph();
-  add(g, {}, step(words, 1, 1));
-  GraphRef copy;
-  ASSERT_EQ(device->graph_clone(g, &copy), CUDA_SUCCESS);
-  EXPECT_EQ(device->gives_again()->not_again(g, false), "");
-  EXPECT_EQ(device->gives_again()->not_again(copy, false), "a copy of a graph");
-  EXPECT_EQ(device->gives_again()->not_again(copy, true), "") << "what nodes run are copies, all of them";
+// Of an allocation that nobody has reserved, and of a condition that there is none of.
+TEST_F(SoftGraphTest, StepsThatHaveWhatGraphsDoNotHaveAreRefused) {
+  ExecStep allocates{{}, nullptr, false, true, {}, {}}, chooses = allocates;
+  allocates.content.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  allocates.content.bytes = 4096;
+  allocates.content.address = words;
+  chooses.content.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  chooses.content.conditional = {77, CU_GRAPH_COND_TYPE_WHILE, 1};
+  chooses.bodies.emplace_back();
+  for (const ExecStep& one : {allocates, chooses}) {
+    ExecRef exec;
+    EXPECT_EQ(device->gives_again()->exec_make(context, 0, std::span(&one, 1), &exec), CUDA_ERROR_INVALID_VALUE);
+  }
+}
+
+// Only reserved addresses that are free, and no handle twice.
+TEST_F(SoftGraphTest, WhatGraphsShareIsGivenOnce) {
+  GivesAgain& again = *device->gives_again();
+  SharedByGraphs shared;
+  shared.memory = {{words, 4096, 0, 0}};
+  EXPECT_NE(again.make_shared_by_graphs(shared), CUDA_SUCCESS) << "somebody has these";
+  shared.memory = {{words + (1 << 30), 4096, 0, 1}};
+  EXPECT_EQ(again.make_shared_by_graphs(shared), CUDA_ERROR_INVALID_VALUE) << "live, and no launch has it";
+  shared.memory.clear();
+  shared.conditions = {{5, 1, 2, 1, 0}, {5, 1, 2, 1, 0}};
+  EXPECT_EQ(again.make_shared_by_graphs(shared), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(again.shared_by_graphs().conditions.size(), 1u);
+  EXPECT_EQ(again.shared_by_graphs().conditions[0].value, 2u);
+  again.end_shared_by_graphs();
+  EXPECT_TRUE(again.shared_by_graphs().conditions.empty()) << "no graph has it";
 }
 
 }  // namespace
