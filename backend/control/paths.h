@@ -30,6 +30,10 @@ inline std::string vfio_socket(const std::string& run, std::string_view name) {
 inline std::string vfio_live_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/vfio-live.sock";
 }
+// Where a session asks for the hypervisor's connection of one that has died (hypervisor/vfio_user).
+inline std::string held_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/held.sock";
+}
 inline std::string gate_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/gate.sock";
 }

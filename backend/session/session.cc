@@ -131,6 +131,8 @@ Status Session::prepare() {
   auto direct =
       listen_for(direct_socket(config_.run, config_.name), SOCK_SEQPACKET, config_.owner, config_.direct_access);
   if (!direct.ok()) return direct.status();
+  UniqueFd outlives;
+  auto held = take_connection(&outlives);
   auto vfio = listen_for(vfio_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_owner, config_.vm_access);
   if (!vfio.ok()) return vfio.status();
   auto live = listen_for(vfio_live_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_owner, config_.vm_access);
@@ -189,6 +191,12 @@ Status Session::prepare() {
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
   if (Status status = server_->adopt(std::move(live.value()), vfio_user::Server::Interrupts::kLine); !status.ok())
     return status;
+  if (outlives) server_->outlive(std::move(outlives));
+  if (held) {
+    const Status status = server_->go_on(std::move(*held));
+    if (!status.ok()) log::error("the VM's connection: {}", status.message());
+    if (status.ok()) log::info("goes on with the VM of a session that has died");
+  }
   if (Status status = start_xen(); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };

@@ -73,6 +73,7 @@ class Session {
   // Then it gives up what it no longer needs.
   Status close_down();
   std::vector<std::string> runner_environment() const;
+  std::optional<vfio_user::Held> take_connection(UniqueFd* listener) const;
   void link_peers(UniqueFd listener);
   void open_segments();
   // What needs no MPS daemon: who makes memory of segments, and who has the driver take contexts off the GPU.

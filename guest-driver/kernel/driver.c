@@ -46,7 +46,8 @@ void vgpu_device_break(struct vgpu_device *device, const char *why)
 {
 	if (READ_ONCE(device->gone) || xchg(&device->broken, true))
 		return;
-	pr_err("%s: %s; reload the driver or restart the machine\n", device->name, why);
+	pr_err("%s: %s; if it does not come back by itself, reload the driver or restart the machine\n", device->name,
+	       why);
 	wake_everyone(device);
 }
 

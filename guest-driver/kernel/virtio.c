@@ -6,6 +6,7 @@
 #include <linux/slab.h>
 #include <linux/virtio.h>
 #include <linux/virtio_config.h>
+#include <linux/workqueue.h>
 
 #include "compat.h"
 #include "vgpu.h"
@@ -17,6 +18,7 @@ struct vgpu_virtio {
 	struct virtqueue *control;
 	struct virtqueue *event;
 	struct vgpu_event events[EVENT_BUFFERS];
+	bool resetting;
 };
 
 /* The request's bytes as one list, the device-readable part first. */
@@ -144,12 +146,41 @@ static void event_callback(struct virtqueue *queue)
 	spin_unlock_irqrestore(&device->control_lock, flags);
 }
 
+/* Not the device's: it outlives what it removes. */
+static struct workqueue_struct *resets;
+
+struct reset {
+	struct work_struct work;
+	struct device *device;
+};
+
+static void reset_work(struct work_struct *work)
+{
+	struct reset *reset = container_of(work, struct reset, work);
+
+	if (device_reprobe(reset->device))
+		dev_err(reset->device, "cannot be used again: reload the driver\n");
+	put_device(reset->device);
+	kfree(reset);
+}
+
+/* Its queues mean nothing to the host any more: all processes end, and the device begins anew. */
 static void config_changed(struct virtio_device *vdev)
 {
 	struct vgpu_device *device = vdev->priv;
+	struct reset *reset;
 
-	if (device && vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_NEEDS_RESET)
-		vgpu_device_break(device, "the host asks for a reset");
+	if (!device || !(vdev->config->get_status(vdev) & VIRTIO_CONFIG_S_NEEDS_RESET))
+		return;
+	vgpu_device_break(device, "the host asks for a reset");
+	if (READ_ONCE(device->gone) || xchg(&((struct vgpu_virtio *)device->on_bus)->resetting, true))
+		return;
+	reset = kzalloc(sizeof(*reset), GFP_ATOMIC);
+	if (!reset)
+		return;
+	INIT_WORK(&reset->work, reset_work);
+	reset->device = get_device(&vdev->dev);
+	queue_work(resets, &reset->work);
 }
 
 static int start(struct vgpu_device *device, struct vgpu_virtio *bus, const char *name)
@@ -260,10 +291,20 @@ static struct virtio_driver virtio_driver = {
 
 int vgpu_virtio_register(void)
 {
-	return register_virtio_driver(&virtio_driver);
+	int error;
+
+	resets = alloc_workqueue("vgpu_resets", WQ_UNBOUND, 0);
+	if (!resets)
+		return -ENOMEM;
+	error = register_virtio_driver(&virtio_driver);
+	if (error)
+		destroy_workqueue(resets);
+	return error;
 }
 
 void vgpu_virtio_unregister(void)
 {
 	unregister_virtio_driver(&virtio_driver);
+	/* No more come. One that is left finds no driver. */
+	destroy_workqueue(resets);
 }

@@ -1,5 +1,7 @@
 #include "hypervisor/vfio_user/commands.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -77,6 +79,59 @@ void Commands::handle(Message message, Done done) {
   (this->*row->run)(message, done);
 }
 
+void Commands::forget_client() {
+  version_agreed_ = false;
+  maps_.clear();
+}
+
+// What was sent is checked as if the client had sent it.
+void Commands::go_on(Held held) {
+  using Interrupts = virtio::PciFunction::Interrupts;
+  version_agreed_ = changed_ = true;
+  pci_.use(held.head.line ? Interrupts::kLine : Interrupts::kMsix);
+  auto next = held.fds.begin();
+  for (const HeldMap& map : held.maps) {
+    UniqueFd fd = map.has_fd ? std::move(*next++) : UniqueFd();
+    UniqueFd kept(fd ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    const Status status = pci_.core().add_ram(map.gpa, map.bytes, std::move(fd), map.offset, map.writable != 0);
+    if (!status.ok()) log::warn("vfio-user: DMA map refused: {}", status.message());
+    if (status.ok()) maps_.push_back({map, std::move(kept)});
+  }
+  for (uint32_t vector = 0; vector < virtio::PciFunction::kVectors; ++vector) {
+    if (held.head.vectors & 1u << vector) pci_.set_vector(vector, std::move(*next++));
+  }
+  if (held.head.has_line) pci_.set_line(std::move(*next++));
+  pci_.go_on(held.head.registers);
+}
+
+bool Commands::held(HeldPacket* packet, size_t* bytes, std::vector<int>* fds) {
+  const virtio::PciFunction::Registers registers = pci_.registers();
+  if (!changed_ && registers == registers_) return false;
+  changed_ = false;
+  registers_ = registers;
+  *bytes = 0;
+  fds->clear();
+  if (!version_agreed_ || maps_.size() > kHeldMapsMax) return true;
+  HeldHead& head = packet->head = {};
+  head.line = has_line();
+  head.maps = static_cast<uint32_t>(maps_.size());
+  head.registers = registers;
+  for (size_t i = 0; i < maps_.size(); ++i) {
+    packet->maps[i] = maps_[i].about;
+    if (maps_[i].about.has_fd && !maps_[i].fd) return true;  // no descriptor was left for it
+    if (maps_[i].fd) fds->push_back(maps_[i].fd.get());
+  }
+  for (uint32_t vector = 0; vector < virtio::PciFunction::kVectors; ++vector) {
+    if (!pci_.vector(vector)) continue;
+    head.vectors |= 1u << vector;
+    fds->push_back(pci_.vector(vector).get());
+  }
+  head.has_line = bool{pci_.line()};
+  if (pci_.line()) fds->push_back(pci_.line().get());
+  *bytes = held_bytes(head.maps);
+  return true;
+}
+
 void Commands::version(Message& message, const Done& done) {
   const auto asked = take<Version>(message.payload);
   if (asked.major != kMajor) return done(failure(ENOTSUP));
@@ -90,7 +145,7 @@ void Commands::version(Message& message, const Done& done) {
   Answer answer = answer_with(Version{kMajor, std::min(asked.minor, kMinor)});
   const std::string& json = capabilities.value();
   if (!json.empty()) answer.payload.insert(answer.payload.end(), json.c_str(), json.c_str() + json.size() + 1);
-  version_agreed_ = true;
+  version_agreed_ = changed_ = true;
   done(std::move(answer));
 }
 
@@ -100,8 +155,12 @@ void Commands::dma_map(Message& message, const Done& done) {
     return done(failure(EINVAL));
   const bool readable = map.flags & kDmaReadable;
   UniqueFd fd = message.fds.empty() || !readable ? UniqueFd() : std::move(message.fds[0]);
+  UniqueFd kept(fd ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+  const HeldMap about{map.address, map.size, map.offset, map.flags & kDmaWritable, bool{fd}};
   Status status = pci_.core().add_ram(map.address, map.size, std::move(fd), map.offset, map.flags & kDmaWritable);
   if (!status.ok()) log::warn("vfio-user: DMA map refused: {}", status.message());
+  if (status.ok()) maps_.push_back({about, std::move(kept)});
+  changed_ = true;
   done(failure(status.code()));
 }
 
@@ -111,6 +170,10 @@ void Commands::dma_unmap(Message& message, const Done& done) {
   auto finish = [done, payload = std::move(message.payload)](Status status) {
     done(status.ok() ? Answer{0, payload} : failure(status.code()));
   };
+  std::erase_if(maps_, [&unmap](const Map& one) {
+    return unmap.flags == kUnmapAll || (one.about.gpa == unmap.address && one.about.bytes == unmap.size);
+  });
+  changed_ = true;
   if (unmap.flags == kUnmapAll && unmap.address == 0 && unmap.size == 0)
     return pci_.core().remove_all_ram(std::move(finish));
   if (unmap.flags != 0) return done(failure(ENOTSUP));
@@ -149,6 +212,7 @@ void Commands::irq_info(Message& message, const Done& done) {
 bool Commands::has_line() const { return pci_.interrupts() == virtio::PciFunction::Interrupts::kLine; }
 
 void Commands::set_irqs(Message& message, const Done& done) {
+  changed_ = true;
   const auto request = take<IrqSet>(message.payload);
   const uint32_t data = request.flags & VFIO_IRQ_SET_DATA_TYPE_MASK;
   const uint32_t action = request.flags & VFIO_IRQ_SET_ACTION_TYPE_MASK;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "hypervisor/vfio_user/held_connection.h"
 #include "hypervisor/vfio_user/protocol.h"
 #include "hypervisor/virtio/pci_function.h"
 #include "memory/base/unique_fd.h"
@@ -37,7 +38,12 @@ class Commands {
   // (reset, DMA unmap), later. The next message waits for that.
   void handle(Message message, Done done);
   // The client has gone: forget what it negotiated. A new client starts with VERSION.
-  void forget_client() { version_agreed_ = false; }
+  void forget_client();
+  // Another process has agreed with the client, and died: as if it had been this one.
+  void go_on(Held held);
+  // What another process would need to go on from here, if that has changed since this was asked last. 0 bytes: none
+  // could.
+  bool held(HeldPacket* packet, size_t* bytes, std::vector<int>* fds);
 
  private:
   struct Row;
@@ -59,8 +65,16 @@ class Commands {
   void device_reset(Message& message, const Done& done);
   void unsupported(Message& message, const Done& done);
 
+  struct Map {
+    HeldMap about;
+    UniqueFd fd;
+  };
+
   virtio::PciFunction& pci_;
   bool version_agreed_ = false;
+  std::vector<Map> maps_;
+  bool changed_ = false;
+  virtio::PciFunction::Registers registers_;  // when held() was asked last
 };
 
 }  // namespace bandsaw::vfio_user

@@ -19,13 +19,14 @@ constexpr int kMessagesPerTurn = 64;  // then the loop's other events get their 
 
 }  // namespace
 
-Connection::Connection(event_base* base, UniqueFd socket, Commands& commands, std::function<void()> on_end)
+Connection::Connection(event_base* base, UniqueFd socket, Commands& commands, std::function<void()> on_end,
+                       int listener)
     : commands_(commands),
       on_end_(std::move(on_end)),
       socket_(std::move(socket)),
       alive_(std::make_shared<bool>(true)) {
   evutil_make_socket_nonblocking(socket_.get());
-  if (auto guardian = ConnectionGuardian::start(socket_.get()); guardian.ok()) {
+  if (auto guardian = ConnectionGuardian::start(socket_.get(), listener); guardian.ok()) {
     guardian_ = std::move(guardian.value());
   } else {
     log::warn("{}: a crash of this process may end the hypervisor too", guardian.status().message());
@@ -37,6 +38,25 @@ Connection::Connection(event_base* base, UniqueFd socket, Commands& commands, st
       base, socket_.get(), EV_WRITE | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<Connection*>(self)->on_writable(); }, this));
   event_add(read_.get(), nullptr);
+  hold();  // of one that another process had
+}
+
+// For the guardian: where the stream is while a message is read.
+void Connection::note_progress() {
+  ConnectionGuardian::Progress* const progress = guardian_.progress();
+  if (!progress) return;
+  progress->header = message_.header;
+  const bool skips = skip_ > 0, reads = !in_header_;
+  progress->header_bytes = static_cast<uint32_t>(skips ? 0 : reads ? sizeof(Header) : received_);
+  progress->left = skips ? skip_ : reads ? message_.payload.size() - received_ : 0;
+}
+
+void Connection::hold() {
+  if (!guardian_.progress()) return;
+  HeldPacket packet;
+  size_t bytes = 0;
+  std::vector<int> fds;
+  if (commands_.held(&packet, &bytes, &fds)) guardian_.hold(packet, bytes, fds);
 }
 
 Connection::~Connection() { *alive_ = false; }
@@ -75,6 +95,7 @@ bool Connection::receive() {
   if (skip_ > 0) {
     skip_ -= static_cast<uint64_t>(count);
     message_.fds.clear();
+    note_progress();
     return true;
   }
   received_ += static_cast<size_t>(count);
@@ -82,6 +103,8 @@ bool Connection::receive() {
     header_complete();
   else if (!in_header_ && received_ == message_.payload.size())
     message_complete();
+  else
+    note_progress();
   return true;
 }
 
@@ -119,11 +142,13 @@ void Connection::header_complete() {
     if (type != kTypeReply) reply(header, {payload > kPayloadMax ? EMSGSIZE : EINVAL, {}});
     message_ = {};
     skip_ = payload;
+    note_progress();
     return;
   }
   message_.payload.resize(payload);
   in_header_ = false;
-  if (payload == 0) message_complete();
+  if (payload == 0) return message_complete();
+  note_progress();
 }
 
 void Connection::message_complete() {
@@ -131,9 +156,17 @@ void Connection::message_complete() {
   in_header_ = true;
   received_ = 0;
   busy_ = true;
+  if (auto* const progress = guardian_.progress()) {
+    progress->header = header;
+    progress->unanswered = 1;
+    progress->header_bytes = 0;
+    progress->left = 0;
+  }
   commands_.handle(std::exchange(message_, {}), [this, alive = alive_, header](Answer answer) {
     if (!*alive) return;
     busy_ = false;
+    hold();  // first: QEMU may rely on it once it is answered
+    if (auto* const progress = guardian_.progress()) progress->unanswered = 0;  // from here on nobody else answers
     reply(header, std::move(answer));
     // A late answer: what came meanwhile waits in the socket.
     if (!ended_ && !closing_) event_add(read_.get(), nullptr);
@@ -168,10 +201,9 @@ void Connection::flush() {
     const ssize_t sent =
         send(socket_.get(), first.data() + out_sent_, first.size() - out_sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
-      if (errno == EAGAIN || errno == EINTR)
-        event_add(write_.get(), nullptr);
-      else
-        end();
+      if (errno != EAGAIN && errno != EINTR) return end();
+      if (auto* const progress = guardian_.progress()) progress->unsent = 1;
+      event_add(write_.get(), nullptr);
       return;
     }
     out_sent_ += static_cast<size_t>(sent);
@@ -181,6 +213,7 @@ void Connection::flush() {
     out_.pop_front();
   }
   event_del(write_.get());
+  if (auto* const progress = guardian_.progress()) progress->unsent = 0;
   if (closing_) end();
 }
 

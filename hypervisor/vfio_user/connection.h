@@ -20,7 +20,8 @@ class Connection {
  public:
   // `on_end` is called once, from the loop, when the client has gone or cannot be understood; it may destroy the
   // connection. `base` and `commands` must outlive it.
-  Connection(event_base* base, UniqueFd socket, Commands& commands, std::function<void()> on_end);
+  // `listener`: where another process asks for the connection once this one has died; below 0: none may.
+  Connection(event_base* base, UniqueFd socket, Commands& commands, std::function<void()> on_end, int listener = -1);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -41,6 +42,8 @@ class Connection {
   void flush();
   void end();
   void report_end();
+  void note_progress();
+  void hold();
   void close_after_flush();
 
   Commands& commands_;

@@ -59,15 +59,30 @@ void Server::on_client(const Door& door) {
   if (Status status = serve(std::move(client)); !status.ok()) log::warn("vfio-user: {}", status.message());
 }
 
+Status Server::go_on(Held held) {
+  if (connection_) return Status::error(EBUSY, "another hypervisor is connected");
+  if (Status status = admission_ ? admission_(held.client.get()) : Status(); !status.ok()) return status;
+  UniqueFd client = std::move(held.client);
+  device_.pci().core().connected();
+  commands_.go_on(std::move(held));
+  attend(std::move(client));
+  return {};
+}
+
 Status Server::serve(UniqueFd client) {
   if (connection_) return Status::error(EBUSY, "another hypervisor is connected");
-  for (const Door& door : doors_) event_del(door.accept.get());
   device_.pci().core().connected();
+  attend(std::move(client));
+  return {};
+}
+
+void Server::attend(UniqueFd client) {
+  for (const Door& door : doors_) event_del(door.accept.get());
   ucred who{};
   socklen_t length = sizeof who;
   if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0) client_pid_ = who.pid;
-  connection_ = std::make_unique<Connection>(base_, std::move(client), commands_, [this] { client_gone(); });
-  return {};
+  connection_ = std::make_unique<Connection>(
+      base_, std::move(client), commands_, [this] { client_gone(); }, outlive_ ? outlive_.get() : -1);
 }
 
 // QEMU may have been killed, so nothing that it set up is kept.

@@ -37,6 +37,11 @@ class Server {
   void admit(Admission admission) { admission_ = std::move(admission); }
   // The process that has connected, as the kernel says; 0: nobody has.
   pid_t client_pid() const { return client_pid_; }
+  // From now on connections outlive this process: the next one takes them where this socket was bound
+  // (held_connection.h).
+  void outlive(UniqueFd listening) { outlive_ = std::move(listening); }
+  // Goes on with one, whom admit() has allowed; an error ends it. The guest's driver is told to begin anew.
+  Status go_on(Held held);
   // Takes an accepted client. Error: EBUSY while another one is connected.
   Status serve(UniqueFd client);
 
@@ -54,6 +59,7 @@ class Server {
   };
 
   void on_client(const Door& door);
+  void attend(UniqueFd client);
   void client_gone();
 
   event_base* base_;
@@ -62,6 +68,7 @@ class Server {
   Admission admission_;  // null: everybody
   std::string path_;
   std::list<Door> doors_;
+  UniqueFd outlive_;
   std::unique_ptr<Connection> connection_;
   pid_t client_pid_ = 0;
 };

@@ -143,6 +143,12 @@ void Core::finish_reset() {
   for (auto& done : std::exchange(reset_waiters_, {})) done();
 }
 
+void Core::lose_driver_state(uint8_t status) {
+  if (status == 0) return;  // it has not begun
+  status_ = status | VIRTIO_CONFIG_S_NEEDS_RESET;
+  if (interrupts_) interrupts_->config_interrupt();
+}
+
 bool Core::check(const Status& status) {
   if (status.ok()) return true;
   // Bounded, because a guest can break and reset the device again and again.

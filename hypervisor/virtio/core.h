@@ -48,6 +48,8 @@ class Core : public std::enable_shared_from_this<Core> {
   uint8_t status() const { return status_; }  // keeps its old value until a reset has finished
   void set_status(uint8_t status);
   void reset(std::function<void()> done);
+  // A driver that had this status has queues that nobody knows: it is told to begin anew.
+  void lose_driver_state(uint8_t status);
   Virtqueue* queue(uint16_t index) { return index < queues_.size() ? &queues_[index] : nullptr; }
   void enable_queue(uint16_t index);
   void notify(uint16_t index);

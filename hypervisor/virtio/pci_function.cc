@@ -330,6 +330,19 @@ void PciFunction::tell_line() {
   (void)signal_event(line_.get());  // fails only when the counter is full: it has been said
 }
 
+PciFunction::Registers PciFunction::registers() const {
+  return {config_, config_vector_, static_cast<uint8_t>(line_masked_), core_.status()};
+}
+
+void PciFunction::go_on(const Registers& registers) {
+  for (size_t i = 0; i < config_.size(); ++i) {
+    config_[i] = static_cast<uint8_t>((initial_[i] & ~writable_[i]) | (registers.config[i] & writable_[i]));
+  }
+  config_vector_ = registers.config_vector < kVectors ? registers.config_vector : kNoVector;
+  line_masked_ = registers.line_masked != 0;
+  core_.lose_driver_state(registers.status);
+}
+
 void PciFunction::trigger(uint32_t vector) {
   if (vector < kVectors) raise(static_cast<uint16_t>(vector));
 }

@@ -47,6 +47,20 @@ class PciFunction final : public InterruptSink {
   void set_line(UniqueFd event);
   void set_line_masked(bool masked);
 
+  // What the guest and the hypervisor have set, for another process that goes on with the function.
+  struct Registers {
+    std::array<uint8_t, 256> config{};
+    uint16_t config_vector = kNoVector;
+    uint8_t line_masked = 0;
+    uint8_t status = 0;  // the driver's
+    bool operator==(const Registers&) const = default;
+  };
+  Registers registers() const;
+  // After use(), vectors and line: the driver finds its device in need of a reset.
+  void go_on(const Registers& registers);
+  const UniqueFd& vector(uint32_t vector) const { return vectors_[vector]; }
+  const UniqueFd& line() const { return line_; }
+
   // A function-level reset; `done` as in Core::reset.
   void reset(std::function<void()> done);
   // The hypervisor has gone: back to power-on state, its RAM and eventfds dropped.

@@ -237,18 +237,27 @@ def test_vgpud_restarts_under_the_guest(guest):
     assert "round" in guest.busy_log(), f"the running program was harmed: {guest.busy_log()}"
 
 
-def test_killed_session_is_a_clear_error(guest):
+def _kill_session(session: int) -> None:
+    os.kill(session, signal.SIGKILL)
+    wait_until(lambda: host.live("test0")["pid"] not in (0, session), 20, "a new session")
+
+
+def test_a_killed_session_is_a_clear_error_and_its_device_comes_back_in_the_running_guest(guest):
     guest.runs_programs()
+    boot = guest.boot_id()
     guest.busy(60)
     session = host.live("test0")["pid"]
     os.kill(session, signal.SIGSTOP)  # so that a request of the guest is under way when it dies
     guest.shell("setsid /opt/run/busy 1 >/dev/null 2>&1 </dev/null &")
     time.sleep(0.5)
-    os.kill(session, signal.SIGKILL)
-    wait_until(lambda: guest.shell("pidof busy")[0] != 0, 60, "the program's end")
-    assert "cuda" in guest.busy_log(), f"no clear error: {guest.busy_log()}"
-    assert guest.vm.running(), "QEMU did not survive its device"
-    guest.vm.stop()
-    wait_until(lambda: host.live("test0")["pid"], 20, "a new session")
-    guest.vm.start()
+    _kill_session(session)
+    wait_until(lambda: guest.shell("pidof busy")[0] != 0, 10, "the programs' end")
+    assert "cudaErrorDevicesUnavailable" in guest.busy_log(), f"no clear error: {guest.busy_log()}"
+    for _ in range(2):
+        wait_until(lambda: guest.shell("ls /dev/vgpu0")[0] == 0, 20, "the device")
+        guest.runs_programs()
+        guest.kernel_is_content()
+        _kill_session(host.live("test0")["pid"])  # with nothing to lose
+    wait_until(lambda: guest.shell("ls /dev/vgpu0")[0] == 0, 20, "the device")
     guest.runs_programs()
+    assert guest.vm.running() and guest.boot_id() == boot

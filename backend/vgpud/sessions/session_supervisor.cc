@@ -1,6 +1,7 @@
 #include "backend/vgpud/sessions/session_supervisor.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -276,10 +277,22 @@ void SessionSupervisor::stop(bool forget, std::function<void()> gone) {
   wait(std::chrono::milliseconds(kSessionStops).count());
 }
 
+// Of a VM whose session has died, and that no other session will take: the process that holds it ends with the cgroup,
+// and QEMU would abort unless it ends the connection first (hypervisor/vfio_user/held_connection.h).
+void SessionSupervisor::end_connection() const {
+  constexpr char kEnd = 'e';
+  constexpr int kMostMs = 1000;
+  const auto holder = connect_unix(held_socket(config_.run, spec_.name), SOCK_SEQPACKET);
+  if (!holder.ok() || ::send(holder.value().get(), &kEnd, 1, MSG_NOSIGNAL) != 1) return;
+  pollfd ended{holder.value().get(), POLLIN, 0};
+  if (::poll(&ended, 1, kMostMs) != 1) log::error(about(spec_), "its VM's connection does not end");
+}
+
 void SessionSupervisor::clean_up() {
   const auto self = shared_from_this();
   state_ = State::kGone;
   event_del(timer_.get());
+  end_connection();
   if (cgroups_) cgroups_->remove(spec_.name);
   std::error_code ignored;
   if (keep_log_ && make_folder(failed_folder(config_.run), 0700).ok()) {

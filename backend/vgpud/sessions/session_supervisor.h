@@ -88,6 +88,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void died();
   void pause();
   void became(const Status& status);
+  void end_connection() const;
   void clean_up();
   void wait(long milliseconds);
 

@@ -3,7 +3,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/pci_regs.h>
+#include <linux/virtio_config.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -261,6 +265,160 @@ TEST_F(ServerTest, KilledWithAMessageUnreadItStillEndsTheConnectionCleanly) {
   char byte = 0;
   EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 0) << std::strerror(errno);
   waitpid(server, nullptr, 0);
+}
+
+// A server in another process that is killed while a message lies unread, and half of the next one.
+class OutlivingTest : public ServerTest {
+ protected:
+  OutlivingTest() {
+    held_ = path_ + ".held";
+    UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    held_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    unlink(held_.c_str());
+    EXPECT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(listener.get(), 4), 0);
+    server_.outlive(std::move(listener));
+  }
+  ~OutlivingTest() override {
+    waitpid(pid_, nullptr, 0);
+    unlink(held_.c_str());
+  }
+  void start() {
+    pid_ = fork();
+    if (pid_ == 0) {
+      event_reinit(base_.get());
+      event_base_dispatch(base_.get());
+      _exit(1);
+    }
+    server_.outlive({});
+    elsewhere_ = true;
+    qemu_ = connect();
+    fcntl(qemu_.get(), F_SETFL, 0);
+    greet(qemu_);
+  }
+  void kill_it() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    elsewhere_ = false;
+  }
+  std::vector<uint8_t> access(uint16_t command, uint32_t region, uint64_t offset, std::vector<uint8_t> data,
+                              uint32_t count) {
+    const RegionAccess access{offset, region, count};
+    std::vector<uint8_t> payload(sizeof(access));
+    std::memcpy(payload.data(), &access, sizeof(access));
+    payload.insert(payload.end(), data.begin(), data.end());
+    return message(command, std::move(payload));
+  }
+  void write(uint32_t region, uint64_t offset, std::vector<uint8_t> data) {
+    const auto count = static_cast<uint32_t>(data.size());
+    send_all(qemu_, access(kRegionWrite, region, offset, std::move(data), count));
+    EXPECT_EQ(reply(qemu_).flags, kTypeReply);
+  }
+  template <typename T>
+  void send_with(uint16_t command, const T& value, int fd) {
+    std::vector<uint8_t> payload(sizeof(value));
+    std::memcpy(payload.data(), &value, sizeof(value));
+    auto bytes = message(command, std::move(payload));
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec part{bytes.data(), bytes.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    cmsghdr* const item = CMSG_FIRSTHDR(&header);
+    *item = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(item), &fd, sizeof(int));
+    EXPECT_GT(sendmsg(qemu_.get(), &header, 0), 0);
+    EXPECT_EQ(reply(qemu_).flags, kTypeReply);
+  }
+
+  std::string held_;
+  UniqueFd qemu_;
+  pid_t pid_ = 0;
+};
+
+constexpr uint64_t kStatus = 20, kConfigVector = 16;  // in the common configuration
+
+TEST_F(OutlivingTest, AnotherServerGoesOnWithRamInterruptsAndRegisters) {
+  start();
+  const UniqueFd ram(memfd_create("ram", MFD_CLOEXEC)), interrupt(eventfd(0, EFD_NONBLOCK));
+  ASSERT_EQ(ftruncate(ram.get(), 65536), 0);
+  send_with(kDmaMap, DmaMap{sizeof(DmaMap), kDmaReadable | kDmaWritable, 0, 0x10000, 65536}, ram.get());
+  send_with(
+      kDeviceSetIrqs,
+      IrqSet{sizeof(IrqSet), VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_MSIX_IRQ_INDEX, 0, 1},
+      interrupt.get());
+  write(virtio::PciFunction::kConfigSpace, PCI_COMMAND, {PCI_COMMAND_MEMORY, 0});
+  write(virtio::PciFunction::kBar0, kConfigVector, {0, 0});
+  write(virtio::PciFunction::kBar0, kStatus, {VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER});
+  kill(pid_, SIGSTOP);
+  send_all(qemu_, access(kRegionRead, virtio::PciFunction::kConfigSpace, PCI_COMMAND, {}, 2));
+  kill_it();
+
+  auto held = take_held(held_);
+  ASSERT_TRUE(held.ok()) << held.status().message();
+  ASSERT_TRUE(server_.go_on(std::move(held.value())).ok());
+  uint64_t raised = 0;
+  EXPECT_EQ(read(interrupt.get(), &raised, sizeof raised), ssize_t{sizeof raised});
+  ASSERT_EQ(sink_.added.size(), 1u);
+  EXPECT_EQ(sink_.added[0].gpa, 0x10000u);
+  turn();
+  EXPECT_EQ(reply(qemu_).command, kRegionRead);  // what lay unread
+  send_all(qemu_, access(kRegionRead, virtio::PciFunction::kBar0, kStatus, {}, 1));
+  uint8_t answer[sizeof(Header) + sizeof(RegionAccess) + 1];
+  ASSERT_EQ(recv(qemu_.get(), answer, sizeof answer, 0), ssize_t{sizeof answer});
+  EXPECT_EQ(answer[sizeof answer - 1],
+            VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER | VIRTIO_CONFIG_S_NEEDS_RESET);
+  EXPECT_EQ(device_.pci().registers().config[PCI_COMMAND], PCI_COMMAND_MEMORY);
+}
+
+TEST_F(OutlivingTest, OfAMessageThatHasHalfArrivedTheRestIsReadAndAnswered) {
+  start();
+  const auto bytes = access(kRegionWrite, virtio::PciFunction::kBar0, 0, {1, 2, 3, 4}, 4);
+  const size_t first = sizeof(Header) + 5;
+  ASSERT_EQ(send(qemu_.get(), bytes.data(), first, 0), static_cast<ssize_t>(first));
+  usleep(100'000);  // it waits for the rest
+  kill(pid_, SIGKILL);
+  ASSERT_EQ(send(qemu_.get(), bytes.data() + first, bytes.size() - first, 0),
+            static_cast<ssize_t>(bytes.size() - first));
+  const Header header = reply(qemu_);
+  EXPECT_EQ(header.command, kRegionWrite);
+  EXPECT_EQ(header.error, uint32_t{EIO});
+  kill_it();
+  auto held = take_held(held_);
+  ASSERT_TRUE(held.ok()) << held.status().message();
+  ASSERT_TRUE(server_.go_on(std::move(held.value())).ok());
+  EXPECT_TRUE(alive(qemu_));
+}
+
+TEST_F(OutlivingTest, WhoTakesItAndGoesOnWithNothingEndsItCleanly) {
+  start();
+  kill(pid_, SIGSTOP);
+  send_all(qemu_, message(kDeviceReset, {}));
+  kill_it();
+  ASSERT_TRUE(take_held(held_).ok());
+  char byte = 0;
+  EXPECT_EQ(recv(qemu_.get(), &byte, 1, 0), 0) << std::strerror(errno);
+  EXPECT_EQ(take_held(held_).status().code(), ECONNREFUSED) << "there is none any more";
+}
+
+TEST_F(OutlivingTest, WhereNobodyComesAnyMoreItIsEndedCleanly) {
+  start();
+  kill(pid_, SIGSTOP);
+  send_all(qemu_, message(kDeviceReset, {}));
+  kill_it();
+  const UniqueFd asking(socket(AF_UNIX, SOCK_SEQPACKET, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  held_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::connect(asking.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(send(asking.get(), &kEnd, 1, 0), 1);
+  char byte = 0;
+  EXPECT_EQ(recv(qemu_.get(), &byte, 1, 0), 0) << std::strerror(errno);
+  EXPECT_EQ(recv(asking.get(), &byte, 1, 0), 0);
 }
 
 TEST_F(ServerTest, ReplacesAStaleSocketAndRefusesLongPaths) {
