@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
@@ -111,6 +112,20 @@ def test_where_the_disk_is_full_all_stays(tenant, tmp_path):
     tenant.ctl("save", "/dev/full/x", refused="its programs go on")
     assert old.read_text() == "what was there" and program.line(10)
     end(program)
+
+
+def test_a_disk_that_is_full_in_the_middle_keeps_what_was_there(tenant, tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", tmp_path], check=False).returncode != 0:
+        pytest.skip("nothing may be mounted here")
+    try:
+        program, old = tenant.counting(), tmp_path / "sleeper.save"
+        old.write_text("what was there")
+        for words in ([], ["--all"]):
+            tenant.ctl("save", str(old), *words, refused="No space left on device")
+            assert program.line(10) and old.read_text() == "what was there" and os.listdir(tmp_path) == [old.name]
+        end(program)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_who_goes_in_the_middle_changes_nothing(tenant, file):

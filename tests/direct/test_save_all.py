@@ -2,11 +2,14 @@
 import os
 import pathlib
 import signal
+import time
 
 import pytest
 
 from lab.daemon import Daemon
+from lab.host import built
 from lab.shell import wait_until
+from lab.started import Started
 from tenant import Tenant, end
 
 DEVICES: list = [{"name": "soft:0", "memory": "512M", "sms": 4}]
@@ -103,6 +106,46 @@ def test_a_runner_that_is_killed_after_a_save_is_followed_by_another(tenant, fil
     wait_until(lambda: _runners(tenant) == [kept], 10, "the end of a runner")
     tenant.ctl("restore", str(file))
     assert kept in _runners(tenant) and len(_runners(tenant)) == 2
+    end(program)
+    end(other)
+
+
+def _begin(tenant: Tenant, runner: int, *words: str) -> Started:
+    """A command of vgpuctl's for the virtual GPU that waits for this runner."""
+    os.kill(runner, signal.SIGSTOP)
+    begun = Started(built("tools/vgpuctl/vgpuctl"), words[0], tenant.name, *words[1:],
+                    variables={**os.environ, **tenant.daemon.variables})
+    time.sleep(0.5)
+    assert begun.poll() is None
+    return begun
+
+
+def test_a_runner_killed_in_the_middle_of_a_save_ends_its_own_program_only(tenant, file):
+    program, other = _counting(tenant), _counting(tenant)
+    tenant.ctl("suspend")
+    killed, kept = _runners(tenant)
+    saving = _begin(tenant, killed, "save", str(file), "--all")
+    os.kill(killed, signal.SIGKILL)
+    status, said = saving.finish(20)
+    assert status == 1 and "stays suspended" in said and not file.exists(), said
+    tenant.ctl("resume")
+    assert _runners(tenant) == [kept] and other.line(10)
+    status, output = program.finish(20)
+    assert status == 3 and "cudaErrorDevicesUnavailable" in output, output[-300:]
+    end(other)
+
+
+def test_a_runner_killed_in_the_middle_of_a_restore_is_followed_by_another(tenant, file):
+    program, other = _counting(tenant), _counting(tenant)
+    tenant.ctl("save", str(file))
+    killed, kept = _runners(tenant)
+    restoring = _begin(tenant, killed, "restore", str(file))
+    os.kill(killed, signal.SIGKILL)
+    status, said = restoring.finish(20)
+    assert status == 1 and "is not restored" in said, said
+    wait_until(lambda: _runners(tenant) == [kept], 10, "the end of a runner")
+    tenant.ctl("restore", str(file))
+    assert program.line(10) and other.line(10)
     end(program)
     end(other)
 

@@ -258,6 +258,20 @@ def test_a_session_that_dies_leaves_nothing(daemon, start):
     assert again.need("check", 7) == ["0"]
 
 
+def test_a_session_of_its_owner_that_dies_takes_it_from_all(daemon, start):
+    _, user = share(daemon, start, "write", 0)
+    session = daemon.control.need("GET", "/v1/vgpus/maker")["session"]["pid"]
+    os.kill(session, signal.SIGKILL)
+    wait_until(lambda: user.does("copy_out") == INVALID, "the user has it no more")
+    wait_until(lambda: daemon.control.need("GET", "/v1/vgpus/maker")["session"]["state"] == "running", "it is back")
+    wait_until(lambda: not listed(daemon)[0]["users"], "nobody has it any more")
+    again = start("user")  # its name is there still, and its memory anew
+    again.need("get", "frames", 0, 0)
+    again.need("at", 0)
+    again.need("fill", 3)
+    assert again.need("check", 3) == ["0"]
+
+
 def test_only_virtual_gpus_of_one_device_share(daemon, device):
     if device != "soft":
         pytest.skip("one GPU is enough here")

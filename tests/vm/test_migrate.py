@@ -1,5 +1,8 @@
 """A domain goes from one host to another, and its programs on a virtual GPU with it; or it stays, and they too."""
+import concurrent.futures
 import os
+import signal
+import time
 
 import pytest
 
@@ -50,9 +53,13 @@ def _other_host(guest):
         one.end()
 
 
+def _words(other: OtherHost, *words: str) -> list[str]:
+    return ["migrate", "moves0", other.uri, "--remote", other.remote, "--migrate-uri", LOOPBACK,
+            "--migrate-back-uri", LOOPBACK, *words]
+
+
 def _migrate(other: OtherHost, *words: str, refused: str = "") -> str:
-    done = host.vgpuctl("migrate", "moves0", other.uri, "--remote", other.remote, "--migrate-uri", LOOPBACK,
-                        "--migrate-back-uri", LOOPBACK, *words, check=False)
+    done = host.vgpuctl(*_words(other, *words), check=False)
     said = done.stdout + done.stderr
     assert done.returncode == (1 if refused else 0) and refused in said, said + other.daemon.evidence()
     VM.disconnect()
@@ -123,3 +130,27 @@ def test_what_cannot_go_stays_as_it_was(guest, other_host, tmp_path, devices, la
     after = host.vgpuctl_json("show", "moves0")
     assert {name: before[name] for name in ("domain", "memory", "suspended")} == \
         {name: after[name] for name in ("domain", "memory", "suspended")}
+
+
+def test_a_runner_killed_on_the_way_ends_its_own_program_and_the_others_go(guest, guest_of, other_host, tmp_path):
+    """It does not come to rest, so that the migration waits for it."""
+    program = Counting(guest, "lives", 4)
+    killed = Counting(guest, "killed", 4)
+    boot = guest.boot_id()
+    other = other_host()
+    runner = host.live("moves0")["processes"][-1]["runner"]
+    os.kill(runner, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor() as beside:
+        migration = beside.submit(host.vgpuctl, *_words(other, "--folder", str(tmp_path)), check=False)
+        time.sleep(1)
+        assert not migration.done()
+        os.kill(runner, signal.SIGKILL)
+    VM.disconnect()
+    done = migration.result()
+    assert done.returncode == 0, done.stdout + done.stderr
+    program.guest = killed.guest = guest_of(other)
+    program.goes_on()
+    assert "cudaErrorDevicesUnavailable" in killed.last_line()
+    program.finish()
+    assert program.guest.boot_id() == boot
+    _left_nothing(tmp_path)
