@@ -13,11 +13,14 @@
 namespace bandsaw::soft::test {
 namespace {
 
+std::string sample() {
+  std::ifstream file(SAMPLES "/codegen.ptx");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 Kernels& kernels() {
   static Kernels* k = [] {
-    std::ifstream file(SAMPLES "/codegen.ptx");
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    auto* made = new Kernels(text, getenv("BANDSAW_TEST_CPU") ? getenv("BANDSAW_TEST_CPU") : "");
+    auto* made = new Kernels(sample(), getenv("BANDSAW_TEST_CPU") ? getenv("BANDSAW_TEST_CPU") : "");
     allocate(1);
     return made;
   }();
@@ -303,8 +306,7 @@ TEST(CodegenKernels, Maths) {
   }
 }
 
-TEST(CodegenKernels, Halves) {
-  NEED_KERNELS();
+void expect_halves(Kernels& k) {
   auto *a = array<uint32_t>(32), *b = array<uint32_t>(32), *c = array<uint32_t>(32);
   for (int i = 0; i < 32; ++i) {
     a[i] = 0x3c004000;
@@ -312,6 +314,20 @@ TEST(CodegenKernels, Halves) {
   }  // {2, 1} and {0.5, 2}, low first
   EXPECT_EQ(k.launch("halves", line(1, 32), a, b, c).fault, 0u);
   for (int i = 0; i < 32; ++i) EXPECT_EQ(c[i], 0x45004300u);  // 2*0.5+2.5 = 3.5, 1*2+3 = 5
+}
+
+TEST(CodegenKernels, Halves) {
+  NEED_KERNELS();
+  expect_halves(k);
+}
+
+TEST(CodegenKernels, HalvesWhereTheProcessorDoesNotConvertThem) {
+  NEED_KERNELS();
+#ifdef __x86_64__
+  Kernels least(sample(), "x86-64");
+  ASSERT_TRUE(least.ok()) << least.log();
+  expect_halves(least);
+#endif
 }
 
 TEST(CodegenKernels, FloatAtomics) {

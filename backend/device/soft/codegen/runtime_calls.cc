@@ -86,6 +86,16 @@ static uint64_t bsw_globaltimer() {
 }
 }
 
+#ifdef __x86_64__
+// The C++ compiler's own, named by their addresses alone: they take and return _Float16, which not every C++ has.
+extern "C" {
+void __extendhfsf2();
+void __extendhfdf2();
+void __truncsfhf2();
+void __truncdfhf2();
+}
+#endif
+
 void add_call_symbols(SymbolTable* table) {
   auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
   add("bsw_vprintf", bsw_vprintf);
@@ -116,6 +126,13 @@ void add_call_symbols(SymbolTable* table) {
   add("truncf", ::truncf);
   add("roundeven", static_cast<double (*)(double)>(::nearbyint));
   add("roundevenf", ::nearbyintf);
+#ifdef __x86_64__
+  // Where the processor has no conversions of f16 (F16C).
+  add("__extendhfsf2", __extendhfsf2);
+  add("__extendhfdf2", __extendhfdf2);
+  add("__truncsfhf2", __truncsfhf2);
+  add("__truncdfhf2", __truncdfhf2);
+#endif
 }
 
 SymbolTable runtime_symbols() {
