@@ -75,7 +75,9 @@ def test_a_program_counts_on_when_its_virtual_gpu_is_back(guest, file):
 
 @pytest.mark.full
 def test_so_do_several_in_another_session_and_again(guest, file):
-    programs = [Counting(guest, "plain", 4), Counting(guest, "array", 1, "array"), Counting(guest, "graph", 1, "graph")]
+    programs = [Counting(guest, "plain", 4), Counting(guest, "array", 1, "array"), Counting(guest, "graph", 1, "graph"),
+                *(Counting(guest, kind, kind, source="save_memory") for kind in ("managed", "host", "mapped")),
+                *(Counting(guest, f"graph-{kind}", kind, source="save_graphs") for kind in ("memory", "conditional"))]
     guest.busy(600)  # whose copies are from and to its own pages
     for _ in range(2):
         _save(file)
