@@ -21,6 +21,12 @@ struct ExecStep {
   std::vector<std::vector<ExecStep>> bodies;  // of a conditional node
 };
 
+// What kernels' malloc has given out.
+struct HeapAgain {
+  uint64_t base = 0, bytes = 0;  // 0 bytes: there is none yet
+  std::vector<uint64_t> live;    // pairs: address, bytes
+};
+
 // What graphs have between them, and may outlive any of them.
 struct GraphMemoryAgain {
   uint64_t address = 0, bytes = 0;  // of an allocation node
@@ -65,6 +71,9 @@ class GivesAgain {
   virtual uint64_t memory_key(const MemoryRef& memory, uint64_t* bytes) = 0;
   // The same memory with the same key. OUT_OF_MEMORY, INVALID_VALUE.
   virtual CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) = 0;
+  virtual HeapAgain heap_of(const ContextRef& context) = 0;
+  // After the context's limits are what they were. INVALID_VALUE: it is none that could have been.
+  virtual CUresult heap_make(const ContextRef& context, const HeapAgain& heap) = 0;
   // How long ago the event was recorded, in nanoseconds; nothing: it was not.
   virtual std::optional<int64_t> event_age(const EventRef& event) = 0;
   virtual CUresult event_set_age(const EventRef& event, int64_t nanoseconds) = 0;

@@ -148,6 +148,8 @@ class Process final : public DeviceHost {
   void load_kernels(const wire::CheckedRecord& record);
   std::string rings_state(ProcessState* state);
   Status make_call(const JournalEntry& entry);
+  void add_heap(uint64_t handle, ProcessState* state) const;
+  Status make_heap(uint64_t handle, const HeapAgain& heap);
 
   VgpuIdentity identity_;
   uint32_t part_ = 0;

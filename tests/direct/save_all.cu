@@ -65,8 +65,6 @@ static bool told() {
   return poll(&entry, 1, 0) == 1;
 }
 
-__global__ void allocate(void** kept) { *kept = malloc(64); }
-
 static cudaStream_t captured = nullptr;
 
 // What is refused.
@@ -74,11 +72,6 @@ static void make(const char* extra) {
   cudaStream_t stream;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "another stream");
   void* memory = nullptr;
-  if (!std::strcmp(extra, "heap")) {
-    check(cudaMalloc(&memory, sizeof(void*)), "a word");
-    allocate<<<1, 1>>>(static_cast<void**>(memory));
-    check(cudaDeviceSynchronize(), "heap");
-  }
   if (!std::strcmp(extra, "gone")) {
     cudaMemPool_t own = make_pool();
     check(cudaMallocFromPoolAsync(&memory, 4096, own, stream), "memory");

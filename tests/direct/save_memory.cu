@@ -1,5 +1,6 @@
 // nvcc: -lcuda
-// Counts in managed memory, memory of the host that kernels use, or what it has created and mapped itself.
+// Counts in managed memory, memory of the host that kernels use, what it has created and mapped itself, or what kernels
+// allocate.
 #include "save_kinds.cuh"
 
 namespace {
@@ -114,10 +115,51 @@ class Mapped : public Kind {
   CUmemGenericAllocationHandle twice_ = 0, sometimes_ = 0;
 };
 
+__global__ void allocate(unsigned** kept, unsigned number) {
+  unsigned** const slot = &kept[number % 4];
+  free(*slot);
+  *slot = static_cast<unsigned*>(malloc(64 << number % 3));
+  **slot = number;
+  if (number % 4 == 0) ++*kept[4];
+}
+
+__global__ void allocate_counter(unsigned** kept) {
+  kept[4] = static_cast<unsigned*>(malloc(sizeof(unsigned)));
+  *kept[4] = 0;
+}
+
+__global__ void look(unsigned* const* kept, unsigned* seen) {
+  for (int i = 0; i < 5; ++i) seen[i] = kept[i] ? *kept[i] : 0;
+}
+
+// Memory that kernels allocate, free and allocate again.
+class Heap : public Kind {
+ public:
+  Heap() {
+    CHECK(cudaDeviceSetLimit(cudaLimitMallocHeapSize, 1 << 20));
+    CHECK(cudaMalloc(&kept_, 5 * sizeof *kept_));
+    CHECK(cudaMemset(kept_, 0, 5 * sizeof *kept_));
+    allocate_counter<<<1, 1>>>(kept_);
+    CHECK(cudaMalloc(&seen_, 5 * sizeof *seen_));
+  }
+  void round(unsigned number) override {
+    allocate<<<1, 1>>>(kept_, number);
+    look<<<1, 1>>>(kept_, seen_);
+    unsigned seen[5];
+    CHECK(cudaMemcpy(seen, seen_, sizeof seen, cudaMemcpyDeviceToHost));
+    for (unsigned i = 0; i < 4 && i < number; ++i) EXPECT_EQ(seen[(number - i) % 4], number - i);
+    EXPECT_EQ(seen[4], number / 4);
+  }
+
+ private:
+  unsigned **kept_ = nullptr, *seen_ = nullptr;
+};
+
 std::unique_ptr<Kind> make(const char* kind) {
   if (!std::strcmp(kind, "managed")) return std::make_unique<Managed>();
   if (!std::strcmp(kind, "host")) return std::make_unique<Host>();
   if (!std::strcmp(kind, "mapped")) return std::make_unique<Mapped>();
+  if (!std::strcmp(kind, "heap")) return std::make_unique<Heap>();
   return nullptr;
 }
 

@@ -75,7 +75,7 @@ def test_what_programs_have_beside_memory_goes_along(tenant, file, extra):
 
 
 @pytest.mark.parametrize(("source", "kind"),
-                         [("memory", "managed"), ("memory", "host"), ("memory", "mapped"),
+                         [("memory", "managed"), ("memory", "host"), ("memory", "mapped"), ("memory", "heap"),
                           ("graphs", "memory"), ("graphs", "conditional"), ("graphs", "copy")])
 def test_memory_and_graphs_of_all_kinds_go_along(tenant, file, source, kind):
     program = tenant.counting(kind, source=f"save_{source}.cu")
@@ -87,7 +87,7 @@ def test_memory_and_graphs_of_all_kinds_go_along(tenant, file, source, kind):
 
 
 @pytest.mark.parametrize(("extra", "words"), [("captured", "being captured"), ("gone", "a pool that has gone"),
-                                              ("texture", "a texture of memory"), ("heap", "kernels have allocated")])
+                                              ("texture", "a texture of memory")])
 def test_what_cannot_be_saved_is_refused_by_name(tenant, file, extra, words):
     program = _counting(tenant, extra)
     runners = _runners(tenant)

@@ -16,10 +16,7 @@ std::string SoftDevice::not_given() {
       if (!image->managed_ready.contains(name)) return "a managed variable that nothing has used yet";
     }
   }
-  const auto all = contexts();
-  return memory_->not_given([&all](const void* owner) {
-    return std::any_of(all.begin(), all.end(), [owner](const auto& context) { return context.get() == owner; });
-  });
+  return memory_->not_given();
 }
 
 std::string SoftDevice::reserved(std::vector<ReservedAgain>* all) {

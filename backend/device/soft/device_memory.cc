@@ -39,7 +39,8 @@ void SoftDevice::memory_free(uint64_t address, Done done) {
   if (const CUresult error = scheduler_.error()) return done(error);
   if (address == 0) return done(CUDA_SUCCESS);
   const auto allocation = memory_->find(address);
-  if (!allocation || allocation->use == Use::kPrivate || memory_->set_live(address, false)) {
+  const bool own = !allocation || allocation->use == Use::kPrivate || allocation->use == Use::kHeap;
+  if (own || memory_->set_live(address, false)) {
     return done(CUDA_ERROR_INVALID_VALUE);
   }
   std::vector<SoftContextRef> waiting = contexts();

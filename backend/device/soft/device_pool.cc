@@ -96,7 +96,8 @@ CUresult SoftDevice::memory_free_async(const StreamRef& stream, uint64_t address
     if (const CUresult refused = check_capture(on)) return refused;
   }
   const auto allocation = memory_->find(address);
-  if (!allocation || allocation->use == Use::kPrivate || memory_->set_live(address, false)) {
+  const bool own = !allocation || allocation->use == Use::kPrivate || allocation->use == Use::kHeap;
+  if (own || memory_->set_live(address, false)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (allocation->use == Use::kPool) {

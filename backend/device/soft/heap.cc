@@ -2,20 +2,48 @@
 
 #include <algorithm>
 
+#include "backend/device/given.h"
+
 namespace bandsaw::soft {
 
 uint64_t Heap::allocate(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   if (bytes == 0 || bytes > limit_) return 0;
   if (!space_) {
-    uint64_t base = 0;
-    if (memory_->allocate(limit_, Use::kPrivate, owner_, &base)) return 0;
-    space_.emplace(base, limit_);
+    if (memory_->allocate(limit_, Use::kHeap, owner_, &base_)) return 0;
+    space_.emplace(base_, limit_);
   }
   bytes = (bytes + 15) & ~uint64_t{15};
   const uint64_t address = space_->take(bytes, 16);
   if (address) live_.emplace(address, bytes);
   return address;
+}
+
+HeapAgain Heap::state() {
+  std::lock_guard lock(mutex_);
+  if (!space_) return {};
+  HeapAgain state{base_, limit_, {}};
+  for (const auto& [address, bytes] : live_) {
+    state.live.push_back(address);
+    state.live.push_back(bytes);
+  }
+  return state;
+}
+
+CUresult Heap::make_again(const HeapAgain& state) {
+  std::lock_guard lock(mutex_);
+  if (space_ || state.bytes != limit_ || state.live.size() % 2 != 0) return CUDA_ERROR_INVALID_VALUE;
+  Given given({state.base}, nullptr);
+  const Given::Scope scope(&given);
+  if (const CUresult refused = memory_->allocate(limit_, Use::kHeap, owner_, &base_)) return refused;
+  space_.emplace(base_, limit_);
+  for (size_t i = 0; i < state.live.size(); i += 2) {
+    const uint64_t address = state.live[i], bytes = state.live[i + 1];
+    const bool good = bytes != 0 && bytes <= limit_ && (address | bytes) % 16 == 0 && space_->take_at(address, bytes);
+    if (!good) return CUDA_ERROR_INVALID_VALUE;
+    live_.emplace(address, bytes);
+  }
+  return CUDA_SUCCESS;
 }
 
 bool Heap::release(uint64_t address) {

@@ -20,6 +20,9 @@ class Heap {
 
   uint64_t allocate(uint64_t bytes);  // aligned to 16; 0: full
   bool release(uint64_t address);     // false: not from here
+  // What it has given out, and the same in another process.
+  HeapAgain state();
+  CUresult make_again(const HeapAgain& state);
   // False once the heap exists: its size is fixed by then, as in CUDA.
   bool set_limit(uint64_t bytes);
 
@@ -29,6 +32,7 @@ class Heap {
   std::mutex mutex_;
   uint64_t limit_ = 8 << 20;
   std::optional<AddressSpace> space_;
+  uint64_t base_ = 0;
   std::unordered_map<uint64_t, uint64_t> live_;  // address -> bytes
 };
 

@@ -83,7 +83,7 @@ void Memory::place(Allocation* allocation, uint64_t guard) {
   const Given* const given = Given::current();
   const uint64_t bytes = pages(allocation->bytes);
   allocation->reserved = bytes + guard;
-  allocation->given = given != nullptr && allocation->use != Use::kGraph;
+  allocation->given = given && allocation->use != Use::kGraph && allocation->use != Use::kHeap;
   if (!given || !given->again()) {
     allocation->address = space_.take(allocation->reserved, allocation->bytes >= kHugePage ? kHugePage : kPage);
     return;
@@ -333,15 +333,10 @@ bool Memory::is_given(uint64_t address) const {
 }
 
 // Plain memory that nobody was given is the runner's own, and so are variables of code that it has made.
-std::string Memory::not_given(const std::function<bool(const void* owner)>& heap_of) const {
+std::string Memory::not_given() const {
   std::lock_guard lock(mutex_);
-  for (const auto& [address, allocation] : table_) {
-    if (allocation.file) return "memory that other processes may have";
-    if (!allocation.given && allocation.use == Use::kPrivate && heap_of(allocation.owner)) {
-      return "memory that its kernels have allocated";
-    }
-  }
-  return {};
+  const bool shared = std::any_of(table_.begin(), table_.end(), [](const auto& one) { return one.second.file; });
+  return shared ? "memory that other processes may have" : "";
 }
 
 bool Memory::accessible(uint64_t address, uint64_t bytes) const {

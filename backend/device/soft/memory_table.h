@@ -30,7 +30,8 @@ enum class Use {
   kPlain,    // memory_alloc: the program's
   kPool,     // a pool's block; live or cached
   kGraph,    // an allocation node's: reserved, mapped while it lives
-  kPrivate,  // variables, the malloc heap, workspaces: never freed by the program
+  kPrivate,  // variables, workspaces: never freed by the program
+  kHeap,     // kernels' malloc: neither
 };
 
 struct Allocation {
@@ -112,8 +113,8 @@ class Memory {
 
   // Whether what begins there was given to a call that is noted.
   bool is_given(uint64_t address) const;
-  // What the program has that was given to no such call, in a word: `heap_of` says who has a heap.
-  std::string not_given(const std::function<bool(const void* owner)>& heap_of) const;
+  // What the program has that was given to no such call, in a word.
+  std::string not_given() const;
 
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);

@@ -93,6 +93,10 @@ class SoftDevice final : public Device, public GivesAgain {
   }
   uint64_t memory_key(const MemoryRef& memory, uint64_t* bytes) override;
   CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) override;
+  HeapAgain heap_of(const ContextRef& context) override { return as(context)->heap.state(); }
+  CUresult heap_make(const ContextRef& context, const HeapAgain& heap) override {
+    return as(context)->heap.make_again(heap);
+  }
   std::optional<int64_t> event_age(const EventRef& event) override;
   CUresult event_set_age(const EventRef& event, int64_t nanoseconds) override;
   SharedByGraphs shared_by_graphs() override;

@@ -212,6 +212,21 @@ std::string Process::rings_state(ProcessState* state) {
   return {};
 }
 
+void Process::add_heap(uint64_t handle, ProcessState* state) const {
+  const auto context = std::static_pointer_cast<Context>(objects_->find(HandleKind::kContext, handle));
+  HeapAgain heap = device_->gives_again()->heap_of(context);
+  if (heap.bytes != 0) state->heaps.emplace_back(handle, std::move(heap));
+}
+
+Status Process::make_heap(uint64_t handle, const HeapAgain& heap) {
+  const auto context = std::static_pointer_cast<Context>(objects_->find(HandleKind::kContext, handle));
+  if (!context) return damaged("had other contexts");
+  const CUresult result = device_->gives_again()->heap_make(context, heap);
+  if (result == CUDA_SUCCESS) return {};
+  return Status::error(result == CUDA_ERROR_OUT_OF_MEMORY ? ENOMEM : EPROTO, "kernels' memory again: error {}",
+                       static_cast<int>(result));
+}
+
 std::string Process::describe(ProcessState* state) {
   if (!journal_) return "a device that cannot give the same addresses again";
   if (guard_) return "guarded kernels";
@@ -226,6 +241,7 @@ std::string Process::describe(ProcessState* state) {
   state->calls = journal_->entries(&why);
   if (why.empty()) why = cannot_go(state);
   for (const uint64_t handle : objects_->table().all()) {
+    if (wire::kind_of(handle) == HandleKind::kContext) add_heap(handle, state);
     if (wire::kind_of(handle) != HandleKind::kEvent) continue;
     const auto event = std::static_pointer_cast<Event>(objects_->find(HandleKind::kEvent, handle));
     if (const auto age = device_->gives_again()->event_age(event)) state->events.emplace_back(handle, *age);
@@ -277,6 +293,9 @@ Status Process::make_again(const ProcessState& state) {
   if (Status status = graphs.make_shared(state.graphs.shared); !status.ok()) return status;
   for (const JournalEntry& call : state.calls) {
     if (Status status = make_call(call); !status.ok()) return status;
+  }
+  for (const auto& [context, heap] : state.heaps) {
+    if (Status status = make_heap(context, heap); !status.ok()) return status;
   }
   const auto made = [this](const ExecRef& exec, const ContextRef& context, uint64_t flags,
                            std::span<const ExecStep> steps) {

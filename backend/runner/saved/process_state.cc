@@ -265,6 +265,13 @@ std::vector<std::byte> to_bytes(const ProcessState& state) {
   for (const ReservationState& reservation : state.mappings.reservations) write(&out, reservation);
   out.one(uint64_t{state.calls.size()});
   for (const JournalEntry& call : state.calls) write(&out, call);
+  out.one(uint64_t{state.heaps.size()});
+  for (const auto& [context, heap] : state.heaps) {
+    out.one(context);
+    out.one(heap.base);
+    out.one(heap.bytes);
+    out.numbers(heap.live);
+  }
   out.numbers(state.graphs.shared.memory);
   out.numbers(state.graphs.shared.conditions);
   out.one(uint64_t{state.graphs.graphs.size()});
@@ -306,6 +313,13 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
     mappings.reservations.push_back(read_reservation(&in));
   }
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.calls.push_back(read_call(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) {
+    auto& [context, heap] = state.heaps.emplace_back();
+    context = in.one<uint64_t>();
+    heap.base = in.one<uint64_t>();
+    heap.bytes = in.one<uint64_t>();
+    heap.live = in.numbers<uint64_t>();
+  }
   state.graphs.shared.memory = in.numbers<GraphMemoryAgain>();
   state.graphs.shared.conditions = in.numbers<ConditionAgain>();
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.graphs.graphs.push_back(read_graph(&in));

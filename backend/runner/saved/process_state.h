@@ -34,12 +34,13 @@ struct ProcessState {
   uint32_t part = 0;
   CUresult sticky = CUDA_SUCCESS;
   uint64_t last_seq = 0;
-  std::string output;                                // that kernels have printed and nobody has fetched
-  std::vector<uint32_t> generations;                 // HandleTable::generations()
-  std::vector<JournalEntry> calls;                   // to be made again, in order
-  MappingStates mappings;                            // before the calls
-  GraphStates graphs;                                // after the calls
-  std::vector<std::pair<uint64_t, int64_t>> events;  // how long ago they were recorded, in nanoseconds
+  std::string output;                                 // that kernels have printed and nobody has fetched
+  std::vector<uint32_t> generations;                  // HandleTable::generations()
+  std::vector<JournalEntry> calls;                    // to be made again, in order
+  MappingStates mappings;                             // before the calls
+  std::vector<std::pair<uint64_t, HeapAgain>> heaps;  // of contexts; after the calls
+  GraphStates graphs;                                 // after these
+  std::vector<std::pair<uint64_t, int64_t>> events;   // how long ago they were recorded, in nanoseconds
   std::vector<RingState> rings;
   std::vector<std::pair<uint32_t, std::vector<std::byte>>> waiting;  // records by their rings, in order
 };

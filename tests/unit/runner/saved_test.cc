@@ -173,6 +173,7 @@ ProcessState some_state() {
                           .nodes = {{.handle = 9, .type = 2, .payload = "p"}, {.original_graph = 0, .bodies = {3}}},
                           .edges = {0, 1},
                           .conditions = {6}}};
+  state.heaps = {{kContext, {kAddress, 8192, {kAddress, 16}}}};
   state.graphs.shared.memory = {{kAddress, 64, 1, 1}};
   state.graphs.shared.conditions = {{6, 1, 2, 1, 1}};
   const std::vector<StepState> body = {{.type = 1, .payload = "b"}};
@@ -195,6 +196,7 @@ TEST(ProcessStates, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.value().mappings.reservations[0].mappings[0].memory, 1u);
   EXPECT_EQ(read.value().graphs.graphs[0].nodes[0].payload, "p");
   EXPECT_EQ(read.value().graphs.execs[0].steps[0].after, std::vector<uint32_t>{0});
+  EXPECT_EQ(read.value().heaps[0].second.live[1], 16u);
   EXPECT_EQ(read.value().graphs.execs[0].steps[0].bodies[0][0].payload, "b");
   EXPECT_EQ(read.value().rings[0].state.late_error, CUDA_ERROR_INVALID_VALUE);
 }
