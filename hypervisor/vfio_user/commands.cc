@@ -104,21 +104,18 @@ void Commands::go_on(Held held) {
   pci_.go_on(held.head.registers);
 }
 
-bool Commands::held(HeldPacket* packet, size_t* bytes, std::vector<int>* fds) {
-  const virtio::PciFunction::Registers registers = pci_.registers();
-  if (!changed_ && registers == registers_) return false;
+size_t Commands::held(HeldPacket* packet, std::vector<int>* fds) {
   changed_ = false;
-  registers_ = registers;
-  *bytes = 0;
+  registers_ = pci_.registers();
   fds->clear();
-  if (!version_agreed_ || maps_.size() > kHeldMapsMax) return true;
+  if (!version_agreed_ || maps_.size() > kHeldMapsMax) return 0;
   HeldHead& head = packet->head = {};
   head.line = has_line();
   head.maps = static_cast<uint32_t>(maps_.size());
-  head.registers = registers;
+  head.registers = registers_;
   for (size_t i = 0; i < maps_.size(); ++i) {
     packet->maps[i] = maps_[i].about;
-    if (maps_[i].about.has_fd && !maps_[i].fd) return true;  // no descriptor was left for it
+    if (maps_[i].about.has_fd && !maps_[i].fd) return 0;  // no descriptor was left for it
     if (maps_[i].fd) fds->push_back(maps_[i].fd.get());
   }
   for (uint32_t vector = 0; vector < virtio::PciFunction::kVectors; ++vector) {
@@ -128,8 +125,7 @@ bool Commands::held(HeldPacket* packet, size_t* bytes, std::vector<int>* fds) {
   }
   head.has_line = bool{pci_.line()};
   if (pci_.line()) fds->push_back(pci_.line().get());
-  *bytes = held_bytes(head.maps);
-  return true;
+  return held_bytes(head.maps);
 }
 
 void Commands::version(Message& message, const Done& done) {

@@ -41,9 +41,10 @@ class Commands {
   void forget_client();
   // Another process has agreed with the client, and died: as if it had been this one.
   void go_on(Held held);
-  // What another process would need to go on from here, if that has changed since this was asked last. 0 bytes: none
-  // could.
-  bool held(HeldPacket* packet, size_t* bytes, std::vector<int>* fds);
+  // What another process would need to go on from here, and whether that has changed since it was asked last. 0 bytes:
+  // none could.
+  bool held_changed() const { return changed_ || pci_.registers() != registers_; }
+  size_t held(HeldPacket* packet, std::vector<int>* fds);
 
  private:
   struct Row;

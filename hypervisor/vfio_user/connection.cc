@@ -52,11 +52,11 @@ void Connection::note_progress() {
 }
 
 void Connection::hold() {
-  if (!guardian_.progress()) return;
+  if (!guardian_.progress() || !commands_.held_changed()) return;
   HeldPacket packet;
-  size_t bytes = 0;
   std::vector<int> fds;
-  if (commands_.held(&packet, &bytes, &fds)) guardian_.hold(packet, bytes, fds);
+  const size_t bytes = commands_.held(&packet, &fds);
+  guardian_.hold(packet, bytes, fds);
 }
 
 Connection::~Connection() { *alive_ = false; }

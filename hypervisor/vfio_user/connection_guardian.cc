@@ -119,7 +119,8 @@ bool hand_over(const HeldPacket& packet, size_t bytes, const int* fds, uint32_t 
   while ((came = receive_held(kAlive, &next, next_fds, &next_count)) > static_cast<long>(kEndBytes)) {
     for (uint32_t i = 1; i < count; ++i) close(fds[i]);
     packet = next;
-    bytes = came;
+    bytes = next_count < kHeldFdsMax ? came : 0;
+    next_count = std::min(next_count, kHeldFdsMax - 1);
     fds[0] = kSocket;
     std::copy_n(next_fds, next_count, fds + 1);
     count = 1 + next_count;

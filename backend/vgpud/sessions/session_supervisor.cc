@@ -281,8 +281,8 @@ void SessionSupervisor::stop(bool forget, std::function<void()> gone) {
 // and QEMU would abort unless it ends the connection first (hypervisor/vfio_user/held_connection.h).
 void SessionSupervisor::end_connection() const {
   constexpr char kEnd = 'e';
-  constexpr int kMostMs = 1000;
-  const auto holder = connect_unix(held_socket(config_.run, spec_.name), SOCK_SEQPACKET);
+  constexpr int kMostMs = 100;
+  const auto holder = connect_unix(held_socket(config_.run, spec_.name), SOCK_SEQPACKET | SOCK_NONBLOCK);
   if (!holder.ok() || ::send(holder.value().get(), &kEnd, 1, MSG_NOSIGNAL) != 1) return;
   pollfd ended{holder.value().get(), POLLIN, 0};
   if (::poll(&ended, 1, kMostMs) != 1) log::error(about(spec_), "its VM's connection does not end");
