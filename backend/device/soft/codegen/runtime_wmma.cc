@@ -74,8 +74,50 @@ void with_words(const WmmaFragment& f, F&& visit) {
   visit(uint32_t{}, bytes / 4);
 }
 
+// Whether each of these lanes holds `kEach` words of its own, and those behind them the same again.
+template <class W, uint32_t kEach>
+struct Transposed {
+  using Word [[gnu::may_alias]] = W;
+
+  [[gnu::optimize("O3")]] static void gather(const std::byte* registers, std::byte* matrix, uint32_t lanes) {
+    const auto* const from = reinterpret_cast<const Word*>(registers);
+    auto* const to = reinterpret_cast<Word*>(matrix);
+    for (uint32_t l = 0; l < lanes; ++l)
+      for (uint32_t r = 0; r < kEach; ++r) to[l * kEach + r] = from[r * kWarpLanes + l];
+  }
+  [[gnu::optimize("O3")]] static void spread(const std::byte* matrix, std::byte* registers, uint32_t lanes) {
+    const auto* const from = reinterpret_cast<const Word*>(matrix);
+    auto* const to = reinterpret_cast<Word*>(registers);
+    for (uint32_t first = 0; first < kWarpLanes; first += lanes)
+      for (uint32_t l = 0; l < lanes; ++l)
+        for (uint32_t r = 0; r < kEach; ++r) to[r * kWarpLanes + first + l] = from[l * kEach + r];
+  }
+};
+
+// f.template operator()<registers>(lanes) for fragments whose lanes hold whole parts of the matrix. False: it is not
+// called.
+template <class F>
+bool with_lanes(const WmmaFragment& f, uint32_t total, F&& visit) {
+  const uint32_t lanes = total / std::max<uint32_t>(f.registers, 1);
+  if (lanes == 0 || lanes * f.registers != total || kWarpLanes % lanes != 0) return false;
+  switch (f.registers) {
+    case 1:
+      return visit.template operator()<1>(lanes), true;
+    case 2:
+      return visit.template operator()<2>(lanes), true;
+    case 4:
+      return visit.template operator()<4>(lanes), true;
+    case 8:
+      return visit.template operator()<8>(lanes), true;
+    default:
+      return false;
+  }
+}
+
 void gather(const WmmaFragment& f, const std::byte* registers, std::byte* matrix) {
   with_words(f, [&]<class W>(W word, uint32_t total) {
+    const auto all = [&]<uint32_t kEach>(uint32_t lanes) { Transposed<W, kEach>::gather(registers, matrix, lanes); };
+    if (with_lanes(f, total, all)) return;
     for (uint32_t l = 0, at = 0; l < kWarpLanes && at < total; ++l)
       for (uint32_t r = 0; r < f.registers && at < total; ++r, ++at) {
         std::memcpy(&word, registers + (r * kWarpLanes + l) * sizeof word, sizeof word);
@@ -86,6 +128,8 @@ void gather(const WmmaFragment& f, const std::byte* registers, std::byte* matrix
 
 void spread(const WmmaFragment& f, const std::byte* matrix, std::byte* registers) {
   with_words(f, [&]<class W>(W word, uint32_t total) {
+    const auto all = [&]<uint32_t kEach>(uint32_t lanes) { Transposed<W, kEach>::spread(matrix, registers, lanes); };
+    if (with_lanes(f, total, all)) return;
     for (uint32_t l = 0, at = 0; l < kWarpLanes; ++l)
       for (uint32_t r = 0; r < f.registers; ++r, at = at + 1 == total ? 0 : at + 1) {
         std::memcpy(&word, matrix + at * sizeof word, sizeof word);
@@ -97,7 +141,7 @@ void spread(const WmmaFragment& f, const std::byte* matrix, std::byte* registers
 void whole(const WmmaFragment& f, bool right, const std::byte* registers, float* matrix) {
   if (is_matrix_integer(MatrixType(f.type)) && matrix_elements(MatrixType(f.type)) > 4)
     return whole_packed(f, right, registers, matrix);
-  std::byte raw[kElementsMost * 4];
+  alignas(64) std::byte raw[kElementsMost * 4];
   gather(f, registers, raw);
   to_floats(MatrixType(f.type), raw, uint32_t{f.rows} * f.columns, matrix);
 }
@@ -112,8 +156,9 @@ void with_sum_type(MatrixType type, F&& f) {
 }
 
 void whole(const WmmaFragment& f, bool, const std::byte* registers, double* matrix) {
+  if (MatrixType(f.type) == MatrixType::kF64) return gather(f, registers, reinterpret_cast<std::byte*>(matrix));
   with_sum_type(MatrixType(f.type), [&]<class T>(T element) {
-    std::byte raw[kElementsMost * sizeof(T)];
+    alignas(64) std::byte raw[kElementsMost * sizeof(T)];
     gather(f, registers, raw);
     for (uint32_t i = 0; i < uint32_t{f.rows} * f.columns; ++i) {
       std::memcpy(&element, raw + i * sizeof element, sizeof element);
@@ -126,8 +171,9 @@ void whole(const WmmaFragment& f, bool, const std::byte* registers, double* matr
 }
 
 void put_all(const WmmaFragment& f, const double* sums, std::byte* registers) {
+  if (MatrixType(f.type) == MatrixType::kF64) return spread(f, reinterpret_cast<const std::byte*>(sums), registers);
   with_sum_type(MatrixType(f.type), [&]<class T>(T) {
-    std::byte raw[kElementsMost * sizeof(T)];
+    alignas(64) std::byte raw[kElementsMost * sizeof(T)];
     for (uint32_t i = 0; i < uint32_t{f.rows} * f.columns; ++i) {
       T value;
       if constexpr (std::is_same_v<T, uint16_t>)
@@ -233,7 +279,7 @@ static void bsw_wmma_load(WarpState* warp, uint32_t mask, const uint64_t* addres
                           std::byte* registers, uint64_t word) {
   const auto form = std::bit_cast<WmmaAccess>(word);
   if (Lines lines; lines.find(warp, mask, addresses, strides, form, false)) {
-    std::byte matrix[kElementsMost * 8];
+    alignas(64) std::byte matrix[kElementsMost * 8];
     each_part(lines, form, [&](uint32_t to, const std::byte* from, uint32_t n) { copy_part(matrix + to, from, n); });
     spread(form.fragment, matrix, registers);
     return;
@@ -247,7 +293,7 @@ static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addre
                            const std::byte* registers, uint64_t word) {
   const auto form = std::bit_cast<WmmaAccess>(word);
   if (Lines lines; lines.find(warp, mask, addresses, strides, form, true)) {
-    std::byte matrix[kElementsMost * 8];
+    alignas(64) std::byte matrix[kElementsMost * 8];
     gather(form.fragment, registers, matrix);
     each_part(lines, form, [&](uint32_t from, std::byte* to, uint32_t n) { copy_part(to, matrix + from, n); });
     return;
