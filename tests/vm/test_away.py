@@ -155,8 +155,8 @@ def test_what_is_in_no_file_ends_with_its_device(guest):
 def test_one_whose_session_is_killed_comes_back_and_can_be_unplugged(guest):
     """It has an interrupt line in place of MSI-X."""
     program = Counting(guest, "lost", 4)
-    session = host.live("away0")["pid"]
-    os.kill(session, signal.SIGKILL)
+    wait_until(lambda: host.live("away0")["pid"], SECONDS, "the session")
+    os.kill(host.live("away0")["pid"], signal.SIGKILL)
     wait_until(lambda: "cudaErrorDevicesUnavailable" in program.last_line(), SECONDS, "its error")
     wait_until(lambda: guest.shell("ls /dev/vgpu0")[0] == 0, SECONDS, "the device")
     guest.runs_programs()

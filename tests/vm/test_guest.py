@@ -237,6 +237,11 @@ def test_vgpud_restarts_under_the_guest(guest):
     assert "round" in guest.busy_log(), f"the running program was harmed: {guest.busy_log()}"
 
 
+def _session() -> int:
+    wait_until(lambda: host.live("test0")["pid"], 20, "the session")
+    return host.live("test0")["pid"] or _session()
+
+
 def _kill_session(session: int) -> None:
     os.kill(session, signal.SIGKILL)
     wait_until(lambda: host.live("test0")["pid"] not in (0, session), 20, "a new session")
@@ -246,7 +251,7 @@ def test_a_killed_session_is_a_clear_error_and_its_device_comes_back_in_the_runn
     guest.runs_programs()
     boot = guest.boot_id()
     guest.busy(60)
-    session = host.live("test0")["pid"]
+    session = _session()
     os.kill(session, signal.SIGSTOP)  # so that a request of the guest is under way when it dies
     guest.shell("setsid /opt/run/busy 1 >/dev/null 2>&1 </dev/null &")
     time.sleep(0.5)
@@ -257,7 +262,7 @@ def test_a_killed_session_is_a_clear_error_and_its_device_comes_back_in_the_runn
         wait_until(lambda: guest.shell("ls /dev/vgpu0")[0] == 0, 20, "the device")
         guest.runs_programs()
         guest.kernel_is_content()
-        _kill_session(host.live("test0")["pid"])  # with nothing to lose
+        _kill_session(_session())  # with nothing to lose
     wait_until(lambda: guest.shell("ls /dev/vgpu0")[0] == 0, 20, "the device")
     guest.runs_programs()
     assert guest.vm.running() and guest.boot_id() == boot
