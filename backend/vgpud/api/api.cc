@@ -174,7 +174,12 @@ std::optional<VgpuUse> Api::use_of(const VgpuSpec& spec) const {
 
 void Api::status(const Answer& answer) const { send(answer, 200, status_state()); }
 
-void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
+void Api::view(const VgpuSpec& spec, SharedQuestions::Then then) {
+  views_.want(
+      spec.name, [this, spec](SharedQuestions::Then tell) { ask_view(spec, std::move(tell)); }, std::move(then));
+}
+
+void Api::ask_view(const VgpuSpec& spec, SharedQuestions::Then then) {
   json object = to_json(spec);
   object["session"] = session_manager_->describe(spec.name);
   if (const Gpu* gpu = gpus_->of(spec)) {
@@ -188,38 +193,44 @@ void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
                        {"direct", direct_socket(config_.run, spec.name)}};
   session_manager_->request(
       spec.name, {{"op", "status"}},
-      [this, spec, object = std::move(object), then = std::move(then)](const Result<json>& reply) mutable {
-        object["live"] = reply.ok() ? reply.value() : json();
+      [this, spec, object = std::move(object), then = std::move(then)](Result<json> reply) mutable {
+        object["live"] = reply.ok() ? std::move(reply.value()) : json();
         const auto use = scheduled() ? use_of(spec) : std::nullopt;
         object["engines"] = use ? to_json(*use) : json();
         object["keeps_engine"] = use && use->keeps_engine;
         object["used"] = used_time(use, object["live"]);
         object["at_ns"] = monotonic_ns();
-        then(std::move(object));
+        then(object);
       });
 }
 
 void Api::collect(std::function<void(const json&, const json&)> then) {
+  collect_views([this, then = std::move(then)](const json& views) { then(status_state(), views); });
+}
+
+void Api::collect_views(SharedQuestions::Then then) {
   const auto views = std::make_shared<json>(json::array());
   // Answers when the last view has come.
-  const std::shared_ptr<void> latch(nullptr, [status = status_state(), views, then = std::move(then)](void*) {
+  const std::shared_ptr<void> latch(nullptr, [views, then = std::move(then)](void*) {
     std::sort(views->begin(), views->end(), [](const json& a, const json& b) { return a["name"] < b["name"]; });
-    then(status, *views);
+    then(*views);
   });
   for (const VgpuSpec& spec : registry_->all()) {
-    view(spec, [views, latch](json object) { views->push_back(std::move(object)); });
+    view(spec, [views, latch](const json& object) { views->push_back(object); });
   }
 }
 
 void Api::list(const Answer& answer) {
-  collect([answer](const json&, const json& views) { send(answer, 200, views); });
+  collect_views([answer](const json& views) { send(answer, 200, views); });
 }
 
 void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const std::vector<std::string>& notes) {
-  view(spec, [this, code, answer, notes](json object) {
+  view(spec, [this, code, answer, notes](const json& object) {
     note_use(object);  // from its creation on, and what was promised up to a change
-    if (!notes.empty()) object["notes"] = notes;
-    send(answer, code, object);
+    if (notes.empty()) return send(answer, code, object);
+    json with_notes = object;
+    with_notes["notes"] = notes;
+    send(answer, code, with_notes);
   });
 }
 

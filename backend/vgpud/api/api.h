@@ -10,6 +10,7 @@
 #include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/http_server.h"
 #include "backend/vgpud/api/share_limits.h"
+#include "backend/vgpud/api/shared_question.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/config.h"
 #include "backend/vgpud/gpu.h"
@@ -139,8 +140,10 @@ class Api {
   // What the arbiter of its device knows of it; nothing: it is not known there.
   std::optional<VgpuUse> use_of(const VgpuSpec& spec) const;
   nlohmann::json latency_state(const VgpuSpec& spec) const;
+  void collect_views(SharedQuestions::Then then);
   // Calls `then` with the view of a virtual GPU: its spec and what its session says now.
-  void view(const VgpuSpec& spec, std::function<void(nlohmann::json)> then);
+  void view(const VgpuSpec& spec, SharedQuestions::Then then);
+  void ask_view(const VgpuSpec& spec, SharedQuestions::Then then);
   void not_found(const std::string& name, const Answer& answer) const;
   bool administers(const HttpRequest& request) const;
   Answer audited(const HttpRequest& request, const VgpuSpec& before, Answer answer) const;
@@ -150,6 +153,7 @@ class Api {
   SessionManager* session_manager_;
   Gpus* gpus_;
   History* history_ = nullptr;
+  SharedQuestions views_;                       // by the virtual GPU's name
   std::map<std::string, const char*> claimed_;  // by the virtual GPU's name: what is being done to it
   struct Restoring {
     uint64_t bytes = 0;

@@ -133,7 +133,7 @@ bool is(const json& value, Kind kind) {
 const json* find(const json& object, std::string_view path) {
   const size_t slash = path.find('/');
   if (!object.is_object()) return nullptr;
-  const auto found = object.find(std::string(path.substr(0, slash)));
+  const auto found = object.find(path.substr(0, slash));
   if (found == object.end()) return nullptr;
   return slash == path.npos ? &*found : find(*found, path.substr(slash + 1));
 }
