@@ -18,6 +18,7 @@ BENCHMARKS = {
     "nccl": "NCCL's all-reduce over several virtual GPUs",
     "slurm": "jobs with virtual GPUs under Slurm",
     "host": "what many virtual GPUs cost a host, leaks, and the API under load",
+    "attach": "from attach to a program's first CUDA call in a guest that has booted",
     "xen": "calls, copies and pinned pages in a Xen domain beside a VM, both emulated",
     "segments": "a dataflow of two virtual GPUs through a shared segment",
     "crypto": "AES-XTS by the guest's kernel on a virtual GPU, against the processor",

@@ -1,4 +1,5 @@
 """A Slurm cluster on this machine: a controller, its database, and nodes that are each a slurmd and a vgpud."""
+import collections.abc
 import contextlib
 import json
 import os
@@ -268,12 +269,32 @@ class Cluster:
         states = self.try_("sinfo", "-h", "-N", "-o", "%t").stdout.split()
         return len(states) == len(self.nodes) and set(states) == {"idle"}
 
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        leader = self._daemons[name].pid  # nsenter, which only waits for the daemon, and stops where that stops
+        for child in pathlib.Path(f"/proc/{leader}/task/{leader}/children").read_text().split():
+            os.kill(int(child), number)
+        if number == signal.SIGCONT:
+            os.kill(leader, number)
+
     def kill(self, name: str) -> None:
         """A daemon by its name here: slurmctld, slurmd-n0, vgpud-n0."""
-        process = self._daemons.pop(name)
-        for child in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)  # nsenter itself only waits for it
-        process.wait(30)
+        self._signal(name, signal.SIGKILL)
+        self._daemons.pop(name).wait(30)
+
+    @contextlib.contextmanager
+    def frozen(self, name: str) -> collections.abc.Iterator[None]:
+        """The daemon does nothing meanwhile."""
+        self._signal(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(name, signal.SIGCONT)
+
+    def await_begin(self, node: str) -> None:
+        """Until a job's virtual GPU is being made there."""
+        prolog = ["pgrep", "--full", f"^{NODE_PROGRAM} begin .*--run /run/bandsaw/{node} "]
+        wait_until(lambda: self.try_(*prolog, user="root").returncode == 0, START_SECONDS,
+                   f"a job's prolog on {node}")
 
     def kill_job(self, job: int) -> None:
         """What a node loses of a job when it is switched off."""

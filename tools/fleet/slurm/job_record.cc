@@ -25,7 +25,11 @@ Status write_record(const std::string& folder, uint32_t job, const JobRecord& re
   if (Status status = make_folder(folder, kFolderMode); !status.ok()) return status;
   const std::string path = record_path(folder, job), temporary = path + ".new";
   std::ofstream file(temporary, std::ios::trunc);
-  file << json_text({{"vgpus", record.vgpus}, {"request", record.request}, {"refusal", record.refusal}}) << '\n';
+  file << json_text({{"vgpus", record.vgpus},
+                     {"request", record.request},
+                     {"refusal", record.refusal},
+                     {"slurmd", record.slurmd}})
+       << '\n';
   file.close();
   if (!file || std::rename(temporary.c_str(), path.c_str()) < 0) {
     Status status = Status::system("cannot write {}", path);
@@ -44,7 +48,8 @@ Result<JobRecord> read_record(const std::string& folder, uint32_t job) {
   if (!content.is_object()) return Status::error(EPROTO, "{} is damaged; remove it", path);
   JobRecord record;
   try {
-    record = {content.at("vgpus").get<std::vector<std::string>>(), content.at("request"), content.at("refusal")};
+    record = {content.at("vgpus").get<std::vector<std::string>>(), content.at("request"), content.at("refusal"),
+              text_in(content, "slurmd")};
   } catch (const nlohmann::json::exception&) {
     return Status::error(EPROTO, "{} is damaged; remove it", path);
   }

@@ -14,6 +14,7 @@ struct JobRecord {
   std::vector<std::string> vgpus;  // names of its virtual GPUs on this node
   std::string request;             // as slurmctld admitted it
   std::string refusal;             // why it has none, and what to do; empty: it has them
+  std::string slurmd;              // that ran the prolog (prolog.h)
 };
 
 std::string record_path(const std::string& folder, uint32_t job);

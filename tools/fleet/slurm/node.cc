@@ -15,6 +15,7 @@
 #include "tools/fleet/slurm/gres.h"
 #include "tools/fleet/slurm/job_record.h"
 #include "tools/fleet/slurm/process.h"
+#include "tools/fleet/slurm/prolog.h"
 #include "tools/fleet/slurm/request.h"
 
 namespace bandsaw::slurm {
@@ -64,6 +65,21 @@ Result<std::set<uint32_t>> jobs_here(const Node& node) {
   return jobs;
 }
 
+// slurmctld waits for ever for the word of a slurmd that was killed in a job's prolog, and the job keeps its virtual
+// GPU.
+void end_lost_job(const Node& node, uint32_t job) {
+  const auto record = read_record(node.at.jobs, job);
+  if (!record.ok() || slurmd_lives(record.value().slurmd)) return;
+  const std::string number = std::to_string(job);
+  const auto said = slurm_says({"squeue", "--noheader", "--jobs=" + number, "--format=%D %r"});
+  // Where it has other nodes, their prologs may be what is awaited.
+  if (!said.ok() || !said.value().starts_with("1 Prolog")) return;
+  fmt::print(stderr, "vgpu: job {} is cancelled: slurmd was killed in its prolog, which Slurm waits for\n", job);
+  if (const auto ended = slurm_says({"scancel", number}); !ended.ok()) {
+    fmt::print(stderr, "vgpu: {}\n", ended.status().message());
+  }
+}
+
 // Of jobs that are over, for example because the host was switched off under them. What vgpud has is asked for first: a
 // job that begins after that is not in question.
 Status remove_leftovers(const Node& node) {
@@ -83,7 +99,7 @@ Status remove_leftovers(const Node& node) {
     if (Status status = remove_vgpu(node, name); !status.ok()) return status;
   }
   for (const uint32_t job : recorded) {
-    if (!living.value().contains(job)) remove_record(node.at.jobs, job);
+    living.value().contains(job) ? end_lost_job(node, job) : remove_record(node.at.jobs, job);
   }
   return {};
 }
@@ -163,7 +179,7 @@ std::string used(const json& view) {
 }  // namespace
 
 Status begin_job(const Node& node, const Job& job) {
-  JobRecord record{{}, job.request, {}};
+  JobRecord record{{}, job.request, {}, slurmd_above()};
   if (Status status = make_all(node, job, &record); !status.ok()) {
     drain(node);  // or other jobs would fail here too
     record.refusal = fmt::format("{}: {}", node.name, status.message());

@@ -134,10 +134,12 @@ int begin_task(spank_t spank, int count, char** words) {
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return fail("Slurm does not say which job this is");
   const auto record = slurm::read_record(settings.value().jobs, job);
   if (!record.ok() && record.status().code() == ENOENT) {
-    return wanted.empty() ? 0
-                          : fail(
-                                "the job has no virtual GPU on this node: its prolog did not run; slurm.conf "
-                                "needs PrologFlags=Alloc and JobSubmitPlugins=bandsaw");
+    return wanted.empty()
+               ? 0
+               : fail(
+                     "the job has no virtual GPU on this node: its prolog did not run; slurm.conf "
+                     "needs PrologFlags=Alloc and JobSubmitPlugins=bandsaw (where it has them, slurmctld was "
+                     "killed and gave this number again: submit the job again)");
   }
   if (!record.ok()) return fail(record.status().message());
   if (!record.value().refusal.empty()) return fail(record.value().refusal);
