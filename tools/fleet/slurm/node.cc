@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 #include <vector>
 
@@ -55,27 +55,27 @@ Result<std::string> slurm_says(const std::vector<std::string>& command) {
   return std::move(ended.value().output);
 }
 
-// Jobs that Slurm has on this node, those that are about to end included.
-Result<std::set<uint32_t>> jobs_here(const Node& node) {
-  const auto said = slurm_says({"squeue", "--noheader", "--all", "--nodelist=" + node.name, "--format=%A"});
+// Jobs that Slurm has on this node, those that are about to end included. True: it is on this node alone, and Slurm
+// waits for the end of its prolog.
+Result<std::map<uint32_t, bool>> jobs_here(const Node& node) {
+  const auto said = slurm_says({"squeue", "--noheader", "--all", "--nodelist=" + node.name, "--format=%A %D %r"});
   if (!said.ok()) return said.status();
-  std::set<uint32_t> jobs;
+  std::map<uint32_t, bool> jobs;
   std::istringstream lines(said.value());
-  for (uint32_t job = 0; lines >> job;) jobs.insert(job);
+  std::string nodes, reason;
+  for (uint32_t job = 0; lines >> job >> nodes >> std::ws && std::getline(lines, reason);) {
+    jobs.emplace(job, nodes == "1" && reason == "Prolog");
+  }
   return jobs;
 }
 
 // slurmctld waits for ever for the word of a slurmd that was killed in a job's prolog, and the job keeps its virtual
-// GPU.
+// GPU. Where a job has other nodes, their prologs may be what is awaited: it is left alone.
 void end_lost_job(const Node& node, uint32_t job) {
   const auto record = read_record(node.at.jobs, job);
   if (!record.ok() || slurmd_lives(record.value().slurmd)) return;
-  const std::string number = std::to_string(job);
-  const auto said = slurm_says({"squeue", "--noheader", "--jobs=" + number, "--format=%D %r"});
-  // Where it has other nodes, their prologs may be what is awaited.
-  if (!said.ok() || !said.value().starts_with("1 Prolog")) return;
   fmt::print(stderr, "vgpu: job {} is cancelled: slurmd was killed in its prolog, which Slurm waits for\n", job);
-  if (const auto ended = slurm_says({"scancel", number}); !ended.ok()) {
+  if (const auto ended = slurm_says({"scancel", std::to_string(job)}); !ended.ok()) {
     fmt::print(stderr, "vgpu: {}\n", ended.status().message());
   }
 }
@@ -99,7 +99,12 @@ Status remove_leftovers(const Node& node) {
     if (Status status = remove_vgpu(node, name); !status.ok()) return status;
   }
   for (const uint32_t job : recorded) {
-    living.value().contains(job) ? end_lost_job(node, job) : remove_record(node.at.jobs, job);
+    const auto found = living.value().find(job);
+    if (found == living.value().end()) {
+      remove_record(node.at.jobs, job);
+    } else if (found->second) {
+      end_lost_job(node, job);
+    }
   }
   return {};
 }
