@@ -127,6 +127,7 @@ class Plugin:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no device of {self.resource} is named")
         if strange:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{self.resource} has no device '{strange[0]}'")
+        LOG.info("a pod asks for %s", ", ".join(self.vgpu(device) for ids in wanted for device in ids))
         with self._making:
             made: list[str] = []
             try:
