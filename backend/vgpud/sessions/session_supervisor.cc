@@ -209,7 +209,7 @@ void SessionSupervisor::tick() {
       if (connect()) return;
       if (steady_clock::now() < deadline_) return wait(kPollMs);
       log::error(about(spec_), "the session does not answer; killing it");
-      ::kill(pid_, SIGKILL);
+      if (pid_ > 0) ::kill(pid_, SIGKILL);
       return;
     case State::kWaiting:
       return adopt_or_spawn();

@@ -100,8 +100,8 @@ class SlurmJobs : public testing::Test {
 TEST_F(SlurmJobs, AreRemembered) {
   EXPECT_EQ(read_record(folder_, 7).status().code(), ENOENT);
   EXPECT_TRUE(recorded_jobs(folder_).empty());
-  ASSERT_TRUE(write_record(folder_, 7, {{"slurm-7-0", "slurm-7-1"}, "count=2,memory=1G", ""}).ok());
-  ASSERT_TRUE(write_record(folder_, 7, {{"slurm-7"}, "count=1,memory=1G", "no \"room\""}).ok());
+  ASSERT_TRUE(write_record(folder_, 7, {{"slurm-7-0", "slurm-7-1"}, "count=2,memory=1G", "", ""}).ok());
+  ASSERT_TRUE(write_record(folder_, 7, {{"slurm-7"}, "count=1,memory=1G", "no \"room\"", ""}).ok());
   const auto read = read_record(folder_, 7);
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read.value().vgpus, std::vector<std::string>{"slurm-7"});
