@@ -47,11 +47,11 @@ bool TimeSliceProcess::had_all() const {
 }
 
 double TimeSliceProcess::as_alone(double work) const {
-  constexpr double kLittle = 0.06;
+  constexpr double kClose = 0.06;
   const Whole* nearest = nullptr;
   const auto distance = [work](const Whole& whole) { return std::abs(work - static_cast<double>(whole.work)); };
   for (const Whole& whole : wholes_) {
-    if (whole.times == 0 || !whole.alone || distance(whole) > kLittle * static_cast<double>(whole.work)) continue;
+    if (whole.times == 0 || !whole.alone || distance(whole) > kClose * static_cast<double>(whole.work)) continue;
     if (!nearest || distance(whole) < distance(*nearest)) nearest = &whole;
   }
   return nearest ? static_cast<double>(nearest->work) : work;

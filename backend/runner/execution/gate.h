@@ -205,7 +205,7 @@ class GateView {
   bool beside_others_ = false;
   uint64_t stream_ = 0;                               // where the last compute work went; 0: not known
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
-  uint64_t launches_ = 0, launches_before_ = 0;       // since the last rest, and between that and the one before
+  uint64_t launches_ = 0;                             // since the last rest
   StreamEras stream_eras_;
   // Of the hardware's time slices: what was seen last, and when that was new.
   std::atomic<uint64_t> hardware_slice_ns_{0};
