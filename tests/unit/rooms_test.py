@@ -1,6 +1,9 @@
 """Holds the tree against the plan of its rooms: who may include whom, and how large a file may grow."""
 import pathlib
 import re
+import subprocess
+
+import pytest
 
 from lab.paths import REPO
 
@@ -161,6 +164,13 @@ def test_every_production_file_is_in_a_room():
     homeless = [name for file in sources({".c", ".cc", ".h"}) if (name := file.relative_to(REPO).as_posix())
                 and name.startswith(PRODUCTION) and room_of(name) is None]
     assert not homeless, "\n".join(homeless)
+
+
+@pytest.mark.skipif(not (REPO / ".git").exists(), reason="only git knows what belongs to the tree")
+def test_nothing_else_lies_at_the_top():
+    listed = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+    folders = {name.split("/")[0] for name in listed if "/" in name}
+    assert folders == {*(room.split("/")[0] for room in MAY_INCLUDE), ".ci", "debian", "tests", "tools"}
 
 
 def test_production_includes_neither_research_nor_tests():

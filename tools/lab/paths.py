@@ -11,7 +11,7 @@ PTX_PRELOAD = BUILD / "guest-driver/ptx_preload/libbandsaw-ptx.so.1"
 
 def cache() -> pathlib.Path:
     default = "/var/cache/bandsaw" if os.geteuid() == 0 else "~/.cache/bandsaw"
-    path = pathlib.Path(os.environ.get("BANDSAW_CACHE", default)).expanduser()
+    path = pathlib.Path(os.environ.get("BANDSAW_CACHE") or default).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     return path
 

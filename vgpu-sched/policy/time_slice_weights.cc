@@ -105,14 +105,14 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
     process.restart(kLongest - 1);
     return 0;
   }
-  const bool alone = process.had_all(), step = rests == 1 && process.taken >= static_cast<double>(kShortBurst);
+  const bool alone = process.had_all(), is_long = process.taken >= static_cast<double>(kShortBurst);
   double had = std::max(process.served(entry.slice * rests), process.certain(entry.slice));
-  if (step && !alone) had = process.as_alone(had);
+  if (is_long && rests == 1 && !alone) had = process.as_alone(had);
   const double beyond = process.taken - had;
   charge(entry, had - process.charged);
   entry.behind -= std::max(0.0, process.mean_issue * rests - had);
   process.pause_left = kPausePart * had;
-  if (process.taken >= static_cast<double>(kShortBurst)) {
+  if (is_long) {
     const double weight = std::min(0.5, process.taken / static_cast<double>(kYieldLearnt));
     process.yield += weight * (std::clamp(had / process.taken, kYieldLeast, kYieldMost) - process.yield);
   }
