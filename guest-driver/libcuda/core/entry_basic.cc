@@ -90,6 +90,8 @@ CUresult CUDAAPI cuGetErrorString(CUresult error, const char** pStr) {
   return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// A function that is not there is no error, but a null pointer and a status: the runtime would keep an error as the
+// program's last one. A version beyond this driver's is one for NVIDIA's; here it gives what there is.
 CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
                                      CUdriverProcAddressQueryResult* symbolStatus) {
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -98,13 +100,18 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVer
   const ProcEntry* const found = find_proc(symbol, cudaVersion, per_thread, &status);
   *pfn = found ? found->address : nullptr;
   if (symbolStatus) *symbolStatus = status;
-  if (found) return CUDA_SUCCESS;
-  log(Level::kDebug, "cuGetProcAddress: no %s of version %d", symbol, cudaVersion);
-  return CUDA_ERROR_NOT_FOUND;
+  if (!found) log(Level::kDebug, "cuGetProcAddress: no %s of version %d", symbol, cudaVersion);
+  return CUDA_SUCCESS;
 }
 
+// The form of CUDA 11 has no status to tell it by.
 CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
-  return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
+  void* found = nullptr;
+  const CUresult result = cuGetProcAddress_v2(symbol, pfn ? &found : nullptr, cudaVersion, flags, nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  if (!found) return CUDA_ERROR_NOT_FOUND;
+  *pfn = found;
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
