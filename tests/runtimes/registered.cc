@@ -51,10 +51,10 @@ void register_device_code() {
   __cudaRegisterVar(handle, reinterpret_cast<char*>(offsets), name[1], "offsets", 0, sizeof(offsets), 0, 0);
   __cudaRegisterManagedVar(handle, reinterpret_cast<void**>(&counted), name[2], "counted", 0, sizeof(int), 0, 0);
   __cudaRegisterFatBinaryEnd(handle);
-  __cudaInitModule(handle);
   void** const textures = __cudaRegisterFatBinary(&wrappers[1]);
   register_kernel(textures, fetch, "fetch");
   __cudaRegisterFatBinaryEnd(textures);
+  __cudaInitModule(handle);  // nvcc has it done at the first use of a managed variable, when all images are there
 }
 
 void check(cudaError_t error, const char* call) {
