@@ -4,6 +4,27 @@
 #include "vgpu-sched/policy/time_slice_weights.h"
 
 namespace bandsaw::sched {
+namespace {
+
+// Less than this part of what it was promised is clearly too little for who is hardly idle, and for others.
+constexpr double kTooLittle = 0.95, kFarTooLittle = 0.8;
+// Who is hardly idle pauses for this part of its work at most, or of a switch, which is what it would lose else.
+constexpr double kIdlePart = 1.0 / 3;
+
+}  // namespace
+
+// If it kept the engine in its pauses, others would hardly miss it.
+bool TimeSliceWeights::is_hardly_idle(const Entry& entry) const {
+  return std::ranges::all_of(entry.processes, [&](const auto& numbered) {
+    const TimeSliceProcess& process = numbered.second;
+    const auto most = static_cast<double>(std::max(process.burst, options_.switch_cost));
+    return !works(process) || (process.knows_idle() && process.mean_idle() <= kIdlePart * most);
+  });
+}
+
+double TimeSliceWeights::too_little(const Entry& entry) const {
+  return is_hardly_idle(entry) ? kTooLittle : kFarTooLittle;
+}
 
 // It asks for the engine again sooner than the hardware could serve the others and come back.
 bool TimeSliceWeights::gains_by_keeping(const Entry& entry) const {
@@ -23,8 +44,9 @@ void TimeSliceWeights::fit_keeps() {
     }
     const double most = entry.fraction * static_cast<double>(options_.lag_most);
     entry.behind = std::clamp(entry.behind, 0.0, most);
-    if (!others || entry.behind < most / 2) entry.behind_since = now_;
-    const bool for_long = now_ - entry.behind_since >= options_.keep_after;
+    const bool soon = is_hardly_idle(entry);
+    if (!others || entry.behind < most / (soon ? 8 : 2)) entry.behind_since = now_;
+    const bool for_long = now_ - entry.behind_since >= (soon ? options_.keep_soon : options_.keep_after);
     if (!for_long || now_ < entry.keep_from || !gains_by_keeping(entry)) continue;
     entry.keeps = true;
     entry.keep_from = entry.beside_at = now_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace bandsaw::sched {
 namespace {
@@ -39,6 +40,17 @@ const TimeSliceProcess::Whole* TimeSliceProcess::find_whole(double measured_then
     if (!found || whole.times > found->times) found = &whole;
   }
   return found;
+}
+
+// A pause is told when the next work begins, which may be after the rest was. The first ones are averaged, those before
+// the last ones forgotten.
+void TimeSliceProcess::note_rests(std::uint32_t times, Time pauses, Time issues) {
+  pauses_told += static_cast<double>(pauses);
+  issues_told += static_cast<double>(issues);
+  if (times == 0) return;
+  rests_noted = std::min(rests_noted + 1, kRestsRemembered);
+  mean_pause += (std::exchange(pauses_told, 0) / times - mean_pause) / rests_noted;
+  mean_issue += (std::exchange(issues_told, 0) / times - mean_issue) / rests_noted;
 }
 
 bool TimeSliceProcess::had_all() const {

@@ -7,6 +7,7 @@
 // Pure, as time_slice_weights.h, whose part it is.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -20,9 +21,12 @@ inline constexpr Time kShortBurst = 4 * kMillisecond;
 struct TimeSliceProcess {
   Time measured = 0, own = 0, paused = 0, issued = 0;  // what Load's were
   std::uint32_t rests = 0, cut_samples = 0, learnt = 0;
-  double mean_pause = 0;  // between a rest and the next work
-  double mean_issue = 0;  // from the first work after a rest to the last one before the next
-  double pause_left = 0;  // of the pause that is under way, what counts as progress
+  static constexpr std::uint32_t kRestsRemembered = 8;
+  std::uint32_t rests_noted = 0;            // how often, up to kRestsRemembered
+  double pauses_told = 0, issues_told = 0;  // since the last rest
+  double mean_pause = 0;                    // between a rest and the next work
+  double mean_issue = 0;                    // from the first work after a rest to the last one before the next
+  double pause_left = 0;                    // of the pause that is under way, what counts as progress
   Time burst = kLongest;  // what it has between two rests, about; kLongest: it has not rested for long
   double ahead = 0;       // what others had while it paused, of what they have between its time slices
   double yield = 1;       // what it has of a time slice for each ns that it is taken to have
@@ -37,6 +41,9 @@ struct TimeSliceProcess {
   double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
   double least = 0;               // of `wall`: its part if all others use their whole time slices
 
+  // Of a step, the time without work on the engine if nobody else uses it. It is known after some steps.
+  bool knows_idle() const { return rests_noted == kRestsRemembered; }
+  double mean_idle() const { return mean_pause + std::max(0.0, mean_issue - static_cast<double>(burst)); }
   bool never_rests() const { return burst >= kLongest - 1; }
   // What it had since it rested last. `slice`: its time slice.
   double served(Time slice) const;
@@ -44,6 +51,8 @@ struct TimeSliceProcess {
   double certain(Time slice) const;
   // What it uses of a time slice, on average: its work fills some, and the last one as far as it goes.
   double visit(Time slice) const;
+  // It has rested so often, paused and issued for so long in sum.
+  void note_rests(std::uint32_t times, Time pauses, Time issues);
   // Since it rested last, nobody else had work.
   bool had_all() const;
   // It had work of this length, and nobody interrupted it, or all of it is its own. `alone`: nobody else had work.

@@ -20,8 +20,6 @@ constexpr Time kYieldLearnt = 300 * kMillisecond;  // of work
 constexpr double kPausePart = 1.0 / 32;
 // Who fills its time slices beside others that do not swings around its promise, and is to have it all the same.
 constexpr double kBesideBursts = 1.005;
-// Less than this part of what it was promised is clearly too little.
-constexpr double kTooLittle = 0.8;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
 
@@ -50,7 +48,7 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
     const double burst = static_cast<double>(kCapBurst) * entry.share.cap / 100;
     entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
     entry.lag += static_cast<double>(span) * entry.fraction * (bursts && !is_bursty(entry) ? kBesideBursts : 1);
-    entry.behind += kTooLittle * static_cast<double>(span) * entry.fraction;
+    entry.behind += too_little(entry) * static_cast<double>(span) * entry.fraction;
   }
   constexpr auto kLeftMost = static_cast<double>(kLongRun);
   left_ = std::clamp(left_ + settle(loads), -kLeftMost, kLeftMost);
@@ -79,10 +77,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     pause(found->second, process, paused);
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     const Time issued = load.issued - std::exchange(process.issued, load.issued);
-    if (rests != 0) {
-      process.mean_pause += (static_cast<double>(paused) / rests - process.mean_pause) / 8;
-      process.mean_issue += (static_cast<double>(issued) / rests - process.mean_issue) / 8;
-    }
+    process.note_rests(rests, paused, issued);
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
       const double had = process.served(found->second.slice);

@@ -72,9 +72,10 @@ struct TimeSliceOptions {
   // A virtual GPU is active for so long after its last work; with little work at a time, longer: else the others' time
   // slices were long each time that it comes back.
   Time memory = 30 * kMillisecond, burst_memory = 300 * kMillisecond;
-  // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them. Who rests more
-  // often all the same has longer pauses, and does not, until this time is over; twice as long each time.
-  Time keep_after = 500 * kMillisecond;
+  // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them; sooner, and if
+  // it is less far behind, who hardly pauses. Who rests more often all the same has longer pauses, and does not, until
+  // this time is over; twice as long each time.
+  Time keep_after = 500 * kMillisecond, keep_soon = 200 * kMillisecond;
   std::uint32_t keep_rests = 50;  // in a second
   Time keep_again = 5 * kSecond, keep_last = 60 * kSecond;
   Time keep_alone = 10 * kSecond;  // after so long alone it is found out anew whether it is to
@@ -174,6 +175,8 @@ class TimeSliceWeights {
   Time probing(Entry& entry, Time usual);
   void fit_keeps();
   void review_keep(Entry& entry, bool others);
+  bool is_hardly_idle(const Entry& entry) const;
+  double too_little(const Entry& entry) const;
   bool gains_by_keeping(const Entry& entry) const;
   void change_slices(const std::map<VgpuId, Time>& wanted);
   bool changes_visits(const std::map<VgpuId, Time>& wanted) const;

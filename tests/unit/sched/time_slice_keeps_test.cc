@@ -34,6 +34,41 @@ TEST_F(TimeSliceKeepsTest, WhoWaitsForEachKernelGetsItsShareBesideTraining) {
   EXPECT_GE(static_cast<double>((waits.steps - before) * (waits.busy + waits.pause)), 0.23 * 2e9);
 }
 
+// Its steps are longer than switches, so it is not far behind; but what switches cost is lost to both.
+TEST_F(TimeSliceKeepsTest, WhoHardlyPausesKeepsTheEngineThoughItIsLittleBehind) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 1000 * kMicrosecond, 60 * kMicrosecond);
+  steps.knows = true;
+  add(2, 50, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
+  run_for(2 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  const Time before = steps.steps;
+  const auto parts = after(1, 4 * kSecond);
+  EXPECT_NEAR(static_cast<double>((steps.steps - before) * (steps.busy + steps.pause)), 0.5 * 4e9, 0.02 * 4e9);
+  EXPECT_NEAR(parts[1], 0.5, 0.02);
+}
+
+TEST_F(TimeSliceKeepsTest, WhoHardlyPausesIsHelpedSoon) {
+  programs_.reserve(2);
+  add(1, 50, 350 * kMicrosecond, 60 * kMicrosecond).knows = true;
+  add(2, 50);
+  run_for(600 * kMillisecond);
+  EXPECT_TRUE(weights_.keeps(1));
+}
+
+// Others use its pauses, and it has what it was promised.
+TEST_F(TimeSliceKeepsTest, WhoPausesForLongIsNotHurried) {
+  programs_.reserve(2);
+  Program& pauses = add(1, 50, 350 * kMicrosecond, 250 * kMicrosecond);
+  pauses.knows = true;
+  add(2, 50, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+  const Time before = pauses.steps;
+  run_for(2 * kSecond);
+  EXPECT_GE(static_cast<double>((pauses.steps - before) * (pauses.busy + pauses.pause)), 0.5 * 2e9);
+}
+
 // The same work, issued slowly: what it was promised takes less of the engine.
 TEST_F(TimeSliceKeepsTest, WhoIssuesItsWorkSlowlyIsNotBehind) {
   programs_.reserve(2);
