@@ -179,6 +179,7 @@ class TimeSliceWeights {
   double too_little(const Entry& entry) const;
   bool gains_by_keeping(const Entry& entry) const;
   void change_slices(const std::map<VgpuId, Time>& wanted);
+  Time whole_round();
   bool changes_visits(const std::map<VgpuId, Time>& wanted) const;
   Time bounded(Time slice, const Entry& entry) const;
   Entry* tightest();

@@ -49,6 +49,7 @@ class TimeSliceWeightsTest : public testing::Test {
   // The hardware serves who is next and has work, for its time slice or until the work is done.
   void run_for(Time span) {
     for (const Time end = now_ + span; now_ < end;) {
+      if (begins_anew_) begin_anew_if_changed();
       Program* next = nullptr;
       for (size_t i = 0; i < programs_.size() && !next; ++i) {
         Program& program = programs_[(turn_ + i) % programs_.size()];
@@ -96,8 +97,14 @@ class TimeSliceWeightsTest : public testing::Test {
   std::map<VgpuId, int> shares_;
   std::vector<Program> programs_;
   Time now_ = kSecond;
+  bool begins_anew_ = false;  // with the first one, where a time slice changes, as the hardware does
 
  private:
+  void begin_anew_if_changed() {
+    std::vector<Time> slices;
+    for (const Program& program : programs_) slices.push_back(weights_.slice(program.vgpu));
+    if (std::exchange(slices_, slices) != slices) turn_ = 0;
+  }
   void serve(Program& program) {
     program.longest_wait = std::max(program.longest_wait, now_ - program.ready_since);
     const Time slice = weights_.slice(program.vgpu);
@@ -171,6 +178,7 @@ class TimeSliceWeightsTest : public testing::Test {
     sample_at_ = now_ + kMillisecond;
   }
 
+  std::vector<Time> slices_;
   Time sample_at_ = kSecond;
   size_t turn_ = 0;
 };

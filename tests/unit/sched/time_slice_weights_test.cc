@@ -139,6 +139,18 @@ TEST_F(TimeSliceWeightsTest, OneOfManyThatComesBackHasItsPartAtOnce) {
 }
 
 // Each of its kernels is another one, say.
+// Each of them changes all time slices, and the hardware begins its round anew.
+TEST_F(TimeSliceWeightsTest, NewcomersOneAfterTheOtherLeaveNobodyOut) {
+  begins_anew_ = true;
+  programs_.reserve(16);
+  for (int i = 0; i < 16; ++i) {
+    Program& program = add(static_cast<VgpuId>(i + 1), 6, 30 * kMillisecond, 20 * kMicrosecond);
+    program.back_at = program.ready_since = now_ + i * 20 * kMillisecond;
+  }
+  run_for(2 * kSecond);
+  for (const Program& program : programs_) EXPECT_LE(program.longest_wait, 90 * kMillisecond) << program.vgpu;
+}
+
 TEST_F(TimeSliceWeightsTest, WhoCannotBeLearntIsTriedSeldom) {
   programs_.reserve(2);
   add(1, 75, 33 * kMillisecond, 200 * kMicrosecond).knows = true;
