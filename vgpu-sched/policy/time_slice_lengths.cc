@@ -122,13 +122,10 @@ void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
   const bool others = !std::equal(wanted.begin(), wanted.end(), changed_.begin(), changed_.end(),
                                   [](const auto& one, const auto& other) { return one.first == other.first; });
   const bool visits = changes_visits(wanted);
-  Time pause = options_.between;
-  if (others)
-    pause = 0;
-  else if (ratio >= kLargeChange)
-    pause = options_.between_large;
-  else if (visits)
-    pause = options_.between_visits;
+  const Time pause = others                  ? 0
+                     : ratio >= kLargeChange ? options_.between_large
+                     : visits                ? options_.between_visits
+                                             : options_.between;
   if ((ratio < kSmallChange && !visits) || now_ - changed_at_ < std::max(pause, whole_round())) return;
   for (const auto& [vgpu, slice] : wanted) entries_[vgpu].slice = slice;
   changed_ = wanted;
@@ -138,14 +135,14 @@ void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
 // What all have between two changes at least, so that the last of them have their turns. Who wants a bound on its
 // latency cannot wait.
 Time TimeSliceWeights::whole_round() {
-  if (tightest()) return 0;
+  if (tightest() || changed_.size() < 2) return 0;
   Time round = 0;
   for (const auto& [vgpu, slice] : changed_) {
     const auto found = entries_.find(vgpu);
     const int processes = found == entries_.end() ? 1 : found->second.active_processes;
     round += processes * (slice + options_.switch_cost);
   }
-  return round;
+  return std::min(round, 2 * options_.most_turn);  // one for learning may be much longer than it turns out to be needed
 }
 
 // Somebody's work takes another number of time slices then. What all have in a round changes by leaps there, and only
