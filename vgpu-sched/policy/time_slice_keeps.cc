@@ -6,24 +6,33 @@
 namespace bandsaw::sched {
 namespace {
 
-// Less than this part of what it was promised is clearly too little for who is hardly idle, and for others.
+// Less than this part of what it was promised is clearly too little for who loses by switches, and for others.
 constexpr double kTooLittle = 0.95, kFarTooLittle = 0.8;
 // Who is hardly idle pauses for this part of its work at most, or of a switch, which is what it would lose else.
 constexpr double kIdlePart = 1.0 / 3;
 
 }  // namespace
 
-// If it kept the engine in its pauses, others would hardly miss it.
 bool TimeSliceWeights::is_hardly_idle(const Entry& entry) const {
   return std::ranges::all_of(entry.processes, [&](const auto& numbered) {
     const TimeSliceProcess& process = numbered.second;
+    if (!works(process) || process.never_rests()) return true;
+    const bool known = process.knows_idle() || process.burst >= kShortBurst;
     const auto most = static_cast<double>(std::max(process.burst, options_.switch_cost));
-    return !works(process) || (process.knows_idle() && process.mean_idle() <= kIdlePart * most);
+    return known && process.mean_idle() <= kIdlePart * most;
   });
 }
 
+// It and somebody else are hardly idle: so nobody gains by its pauses, and what it lacks is lost by switches.
+bool TimeSliceWeights::loses_by_switches(const Entry& entry) const {
+  return is_hardly_idle(entry) && std::ranges::any_of(entries_, [&](const auto& numbered) {
+           const Entry& other = numbered.second;
+           return &other != &entry && other.active && is_hardly_idle(other);
+         });
+}
+
 double TimeSliceWeights::too_little(const Entry& entry) const {
-  return is_hardly_idle(entry) ? kTooLittle : kFarTooLittle;
+  return loses_by_switches(entry) ? kTooLittle : kFarTooLittle;
 }
 
 // It asks for the engine again sooner than the hardware could serve the others and come back.
@@ -44,7 +53,7 @@ void TimeSliceWeights::fit_keeps() {
     }
     const double most = entry.fraction * static_cast<double>(options_.lag_most);
     entry.behind = std::clamp(entry.behind, 0.0, most);
-    const bool soon = is_hardly_idle(entry);
+    const bool soon = loses_by_switches(entry);
     if (!others || entry.behind < most / (soon ? 8 : 2)) entry.behind_since = now_;
     const bool for_long = now_ - entry.behind_since >= (soon ? options_.keep_soon : options_.keep_after);
     if (!for_long || now_ < entry.keep_from || !gains_by_keeping(entry)) continue;

@@ -176,6 +176,7 @@ class TimeSliceWeights {
   void fit_keeps();
   void review_keep(Entry& entry, bool others);
   bool is_hardly_idle(const Entry& entry) const;
+  bool loses_by_switches(const Entry& entry) const;
   double too_little(const Entry& entry) const;
   bool gains_by_keeping(const Entry& entry) const;
   void change_slices(const std::map<VgpuId, Time>& wanted);

@@ -69,6 +69,16 @@ TEST_F(TimeSliceKeepsTest, WhoPausesForLongIsNotHurried) {
   EXPECT_GE(static_cast<double>((pauses.steps - before) * (pauses.busy + pauses.pause)), 0.5 * 2e9);
 }
 
+// Each works while the other pauses: in time slices of their own both would have less.
+TEST_F(TimeSliceKeepsTest, WhoseNeighbourPausesForLongDoesNotKeepTheEngineForALittle) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 350 * kMicrosecond, 60 * kMicrosecond);
+  Program& pauses = add(2, 50, 1000 * kMicrosecond, 500 * kMicrosecond);
+  steps.knows = pauses.knows = true;
+  run_for(4 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+}
+
 // The same work, issued slowly: what it was promised takes less of the engine.
 TEST_F(TimeSliceKeepsTest, WhoIssuesItsWorkSlowlyIsNotBehind) {
   programs_.reserve(2);
