@@ -37,6 +37,8 @@ class Book {
   virtual bool charge(int64_t bytes, bool on_device) = 0;
   // The bytes of a chunk count at the other place from now on. False: no room there, and nothing has changed.
   virtual bool charge_move(uint64_t bytes, bool to_device) = 0;
+  // A chunk on the device and one in host memory, of so many bytes each, have changed places: as much counts at both.
+  virtual void exchanged(uint64_t bytes) = 0;
   // A chunk of the allocation that begins at `allocation`; charged already.
   virtual void add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on_device) = 0;
   virtual void remove(uint64_t address) = 0;

@@ -1,6 +1,7 @@
 #include "memory/swap/chunks.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <tuple>
@@ -111,21 +112,77 @@ Chunks::Plan Chunks::bring(const std::vector<uint64_t>& wanted, uint64_t room) c
   return plan;
 }
 
+// What was in use after `since` and is away, first what was used least recently.
+std::vector<uint64_t> Chunks::away_in_order(const std::set<uint64_t>& but, uint64_t since) const {
+  std::vector<uint64_t> away;
+  for (const auto& [address, chunk] : chunks_) {
+    if (!chunk.on_device && !chunk.pinned && chunk.used_ns > since && !but.contains(address)) away.push_back(address);
+  }
+  std::ranges::sort(away, {}, [this](uint64_t address) { return std::pair(chunks_.at(address).used_ns, address); });
+  return away;
+}
+
 void Chunks::bring_back(uint64_t room, size_t most, Plan* plan) const {
   if (!plan->out.empty()) return;
   const std::set<uint64_t> comes(plan->in.begin(), plan->in.end());
   for (const uint64_t address : comes) room -= std::min(room, find(address)->bytes);
-  std::vector<uint64_t> more;
-  for (const auto& [address, chunk] : chunks_) {
-    if (!chunk.on_device && !chunk.pinned && chunk.used_ns != 0 && !comes.contains(address)) more.push_back(address);
-  }
-  std::ranges::sort(more, {}, [this](uint64_t address) { return std::pair(chunks_.at(address).used_ns, address); });
-  for (const uint64_t address : more) {
+  for (const uint64_t address : away_in_order(comes, 0)) {
     const uint64_t bytes = find(address)->bytes;
     if (plan->in.size() >= most || bytes > room) return;
     plan->in.push_back(address);
     room -= bytes;
   }
+}
+
+void Chunks::bring_ahead(const std::vector<uint64_t>& wanted, uint64_t since, uint64_t room, size_t most,
+                         Plan* plan) const {
+  if (plan->in.empty()) return;
+  std::set<uint64_t> stay(wanted.begin(), wanted.end());
+  for (const uint64_t address : plan->out) room += find(address)->bytes;
+  for (const uint64_t address : plan->in) room -= std::min(room, find(address)->bytes);
+  const std::vector<uint64_t> next = away_in_order(stay, since);
+  stay.insert(plan->out.begin(), plan->out.end());
+  std::vector<uint64_t> may_go;
+  for (const auto& [address, chunk] : chunks_) {
+    if (movable(chunk) != 0 && !stay.contains(address)) may_go.push_back(address);
+  }
+  const auto used = [this](uint64_t address) { return std::pair(chunks_.at(address).used_ns, address); };
+  // What should have been needed again by now first.
+  const auto is_past = [&](uint64_t address) { return find(address)->used_ns < since; };
+  std::ranges::sort(may_go, std::greater{},
+                    [&](uint64_t address) { return std::pair(is_past(address), used(address)); });
+  size_t at = 0;
+  for (size_t i = 0; i < std::min(most, next.size()); ++i) {
+    const Chunk& chunk = *find(next[i]);
+    size_t end = at;
+    uint64_t free = room;
+    for (; free < chunk.bytes && end < may_go.size(); ++end) {
+      if (!is_past(may_go[end]) && used(may_go[end]) < used(next[i])) break;
+      free += find(may_go[end])->bytes;
+    }
+    if (free < chunk.bytes) return;
+    for (; at < end; ++at) plan->out.push_back(may_go[at]);
+    plan->in.push_back(next[i]);
+    room = free - chunk.bytes;
+  }
+}
+
+uint64_t Chunks::last_use(const std::vector<uint64_t>& chunks) const {
+  uint64_t last = 0;
+  for (const uint64_t address : chunks) {
+    const Chunk* const chunk = find(address);
+    if (!chunk || chunk->on_device || chunk->pinned) continue;
+    if (chunk->used_ns == 0) return 0;
+    last = std::max(last, chunk->used_ns);
+  }
+  return last;
+}
+
+bool Chunks::follows(const std::vector<uint64_t>& chunks, uint64_t since) const {
+  const uint64_t last = last_use(chunks);
+  if (last <= since) return false;
+  const std::vector<uint64_t> next = away_in_order({chunks.begin(), chunks.end()}, since);
+  return next.empty() || find(next.front())->used_ns >= last;
 }
 
 Chunks::Plan Chunks::make_room(uint64_t bytes, uint64_t room) const {

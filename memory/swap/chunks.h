@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace bandsaw::swap {
@@ -52,6 +53,15 @@ class Chunks {
   // used least recently, because a program that goes round needs that first; no more than `most` chunks in all. `room`:
   // as there.
   void bring_back(uint64_t room, size_t most, Plan* plan) const;
+  // When those of them that are away were last used, the last one. 0: none is away, or one never was.
+  uint64_t last_use(const std::vector<uint64_t>& chunks) const;
+  // Whether `chunks` are what is away and was used first after `since`: so that a program which goes round needs them
+  // after what it last used then.
+  bool follows(const std::vector<uint64_t>& chunks, uint64_t since) const;
+  // Adds to a plan of bring() for `wanted` up to `most` chunks that follow what was used at `since`, in place of what
+  // was not used since then, and of what was used most recently, which a program that goes round needs last. `room`: as
+  // there.
+  void bring_ahead(const std::vector<uint64_t>& wanted, uint64_t since, uint64_t room, size_t most, Plan* plan) const;
   // Who goes so that `bytes` bytes may come. Empty if there is the room, or if all that may go is not enough.
   Plan make_room(uint64_t bytes, uint64_t room) const;
   // Who goes so that `bytes` bytes less are on the device, or as many as may, but no more than `most` chunks.
@@ -61,6 +71,7 @@ class Chunks {
 
  private:
   std::vector<uint64_t> victims(const std::vector<uint64_t>& wanted) const;
+  std::vector<uint64_t> away_in_order(const std::set<uint64_t>& but, uint64_t since) const;
   static uint64_t movable(const Chunk& chunk) { return chunk.on_device && !chunk.pinned ? chunk.bytes : 0; }
   std::map<uint64_t, Chunk> chunks_;
   uint64_t movable_ = 0;

@@ -1,5 +1,7 @@
 #include "memory/swap/exchange.h"
 
+#include <algorithm>
+
 namespace bandsaw::swap {
 
 Exchange::Exchange(std::span<const Move> out, std::span<const Move> in, uint64_t room)
@@ -27,6 +29,23 @@ void Exchange::ended(const Move& move, bool moved) {
   --(move.to_device ? coming_ : leaving_);
   if (moved != move.to_device) room_ += move.bytes;
   stopped_ |= !moved;
+}
+
+std::vector<Pair> take_pairs(std::vector<Exchange::Move>* out, std::vector<Exchange::Move>* in) {
+  std::vector<Pair> pairs;
+  for (auto goes = out->begin(); goes != out->end();) {
+    const auto comes = std::ranges::find(*in, goes->bytes, &Exchange::Move::bytes);
+    if (comes == in->end()) {
+      ++goes;
+      continue;
+    }
+    pairs.push_back({*goes, *comes});
+    pairs.back().out.to_device = false;
+    pairs.back().in.to_device = true;
+    in->erase(comes);
+    goes = out->erase(goes);
+  }
+  return pairs;
 }
 
 }  // namespace bandsaw::swap

@@ -39,4 +39,11 @@ class Exchange {
   bool stopped_ = false;
 };
 
+// Two of one size that change places: the one that comes takes the memory of the one that goes.
+struct Pair {
+  Exchange::Move out, in;
+};
+// Takes as many pairs as there are, in the order of both.
+std::vector<Pair> take_pairs(std::vector<Exchange::Move>* out, std::vector<Exchange::Move>* in);
+
 }  // namespace bandsaw::swap

@@ -57,7 +57,8 @@ Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, u
       base_(base),
       bytes_(bytes),
       granularity_(granularity),
-      ranges_(area ? area->base : base, area ? uint64_t{1} << area->bits : bytes) {}
+      ranges_(area ? area->base : base, area ? uint64_t{1} << area->bits : bytes),
+      move_events_(driver_, CU_EVENT_DISABLE_TIMING) {}
 
 Heap::~Heap() {
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));

@@ -13,6 +13,8 @@
 #include <mutex>
 #include <optional>
 
+#include "backend/device/cuda/event_pool.h"
+#include "backend/device/cuda/move_times.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/spare.h"
 #include "memory/base/range_allocator.h"
@@ -20,6 +22,8 @@
 #include "memory/swap/exchange.h"
 
 namespace bandsaw::cuda {
+
+class MoveStreams;
 
 // What all of the device's memory is created with: it can be exported to other processes of ours.
 CUmemAllocationProp allocation_properties(CUdevice device);
@@ -101,14 +105,32 @@ class Heap {
   CUresult unmap_chunks(uint64_t address, const Allocation& allocation);
   // heap_moves.cc, all with mutex_
   struct ChunkMove;
-  struct Streams;
-  Mapping* find_chunk(uint64_t address, bool on_device);
   std::vector<swap::Exchange::Move> moves_of(const std::vector<uint64_t>& chunks, bool to_device);
   CUresult begin_move(const swap::Exchange::Move& what, ChunkMove* move);
+  CUresult begin_coming(const swap::Exchange::Move& what, ChunkMove* move);
   CUresult end_move(ChunkMove* move);
+  CUresult end_coming(ChunkMove* move);
+  CUresult stay_away(const ChunkMove& move, CUresult error);
+  CUresult wait_for(const CudaStream& stream);
+  CUresult replace(uint64_t address, const Mapping& old, const Mapping& made);
   CUresult rehome(Mapping* chunk, const Mapping& made);
-  CUresult exchange_chunks(const CudaContextRef& context, swap::Exchange* exchange, const swap::Moves& moves);
+  CUresult exchange_chunks(MoveStreams* streams, swap::Exchange* exchange, const swap::Moves& moves);
+  // heap_pairs.cc, all with mutex_
+  struct PairMove;
+  struct PairStreams;
+  bool may_begin_pair(uint64_t bytes, size_t under_way);
+  CUresult begin_pair(PairStreams* streams, PairMove* move);
+  CUresult copy_pair(PairStreams* streams, PairMove* move);
+  CUresult end_pair(PairStreams* streams, PairMove* move);
+  CUresult change_places(PairStreams* streams, const PairMove& move);
+  CUresult exchange_pairs(MoveStreams* streams, std::vector<swap::Pair>* pairs, const swap::Moves& moves);
+  // heap_spares.cc, all with mutex_
+  Mapping* find_chunk(uint64_t address, bool on_device);
+  bool has_spare(uint64_t bytes) const;
   CUresult map_made(Mapping* made);
+  CUresult create(Mapping* made);
+  CUresult map_timed(uint64_t address, const Mapping& memory);
+  CUresult unmap_timed(uint64_t address, const Mapping& memory);
   void discard(const Mapping& memory);
   CUresult vacate(uint64_t address, uint64_t bytes);
   CUresult drop(const Mapping& memory);
@@ -135,6 +157,8 @@ class Heap {
   std::vector<std::shared_ptr<Slab>> slabs_;               // guarded by mutex_
   std::vector<Mapping> spares_;                            // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
+  EventPool move_events_;
+  MoveTimes move_times_;        // guarded by mutex_: of the moves that are under way
   std::vector<Mapping*> away_;  // guarded by mutex_: what has left, in the order of its bytes there
   AwayPages away_pages_;        // guarded by mutex_
 };

@@ -26,11 +26,17 @@ constexpr std::chrono::seconds kLooksAnew{1};
 constexpr std::chrono::milliseconds kAsksAgain{2}, kFixedWaits{500};
 // Of what others want back, so many chunks go in one move, and so many come back in one; where none can go, it is tried
 // again after a while.
-constexpr size_t kMoveAtOnce = 4 * swap::Exchange::kUnderWayMost;
+constexpr size_t kMoveAtOnce = 8 * swap::Exchange::kUnderWayMost;
+// Of the reservation, what comes before it is needed.
+constexpr uint64_t kAheadPart = 8;
 constexpr std::chrono::milliseconds kLeavesAgain{100};
 
 uint64_t ns(Clock::Point time) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
+}
+
+int64_t us(std::chrono::nanoseconds time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
 // At most what an array of this shape takes; 0: the device refuses it.
@@ -100,6 +106,11 @@ bool Swapper::charge_move(uint64_t bytes, bool to_device) {
   return true;
 }
 
+void Swapper::exchanged(uint64_t bytes) {
+  count(page_.slot().swapped_in, bytes);
+  count(page_.slot().swapped_out, bytes);
+}
+
 void Swapper::add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on_device) {
   std::lock_guard lock(mutex_);
   chunks_.add(address, {.allocation = allocation, .bytes = bytes, .on_device = on_device});
@@ -126,10 +137,14 @@ Swapper::Plan Swapper::plan() {
   return chunks_.bring(wanted_, room > keep ? room - keep : 0);
 }
 
-// Where more memory has come, more than what is wanted now comes with it: work has ended for it anyway.
-void Swapper::bring_back(Plan* plan) const {
-  const uint64_t room = page_.room_on_device(), keep = headroom();
-  chunks_.bring_back(room > keep ? room - keep : 0, kMoveAtOnce, plan);
+// Work has ended for what is wanted now: more than that comes with it where there is room, and in place of other chunks
+// where it is known what follows. With mutex_.
+void Swapper::bring_more(Plan* plan) const {
+  const uint64_t room = page_.room_on_device(), keep = headroom(), free = room > keep ? room - keep : 0;
+  const size_t most =
+      std::min<size_t>(ahead_.most(), page_.reserved() / kAheadPart / std::max(chunk_bytes(), kMapUnit));
+  chunks_.bring_ahead(wanted_, ahead_.since(), free, most, plan);
+  chunks_.bring_back(free, kMoveAtOnce, plan);
 }
 
 // Unless something else goes. With mutex_.
@@ -198,8 +213,10 @@ bool Swapper::admit(const wire::CheckedRecord& record) {
     chunks_.reach_allocation(word, &wanted_);
   }
   const Clock::Point now = clock_.now();
+  const bool may_wait = asked_by_ != record.seq && now >= not_before_;
+  if (may_wait && chunks_.away(wanted_) != 0) ahead_.waits(chunks_, wanted_);
   chunks_.used(wanted_, ns(now));
-  if (asked_by_ == record.seq || now < not_before_) return true;
+  if (!may_wait) return true;
   const bool finds_none = finds_no_room();
   if (finds_none) note_work(true);
   if (plan().empty() && !(finds_none && (more_comes() || others_give()))) return true;
@@ -275,7 +292,7 @@ bool Swapper::settled() {
   std::unique_lock lock(mutex_);
   const bool waits = finds_no_room() && (more_comes() || others_give());
   Plan next = waits ? Plan{} : plan();
-  if (!waits && wanted_room_ == 0) bring_back(&next);
+  if (!waits && wanted_room_ == 0) bring_more(&next);
   lock.unlock();
   if (waits) {
     note_work(true);
@@ -304,13 +321,16 @@ bool Swapper::carry_out(Plan plan) {
     chunks_.moved(chunk, to_device, ns(clock_.now()));
     page_.set_movable(chunks_.movable());
   };
-  const Clock::Point begin = clock_.now();
+  const Clock::Point begin = clock_.now(), waited_since = begun_;
+  const size_t goes = plan.out.size(), comes = plan.in.size();
   const CUresult result =
       device_->chunks_move({std::move(plan.out), std::move(plan.in), page_.room_on_device(), moved});
   count(page_.slot().swap_moves);
   count(page_.slot().swap_wait_ns, ns(begin) - ns(begun_));
   begun_ = clock_.now();
   count(page_.slot().swap_move_ns, ns(begun_) - ns(begin));
+  log::debug("{} chunks out and {} in: waited {} us, moved {} us", goes, comes, us(begin - waited_since),
+             us(begun_ - begin));
   if (result != CUDA_SUCCESS) log::debug("some memory cannot move: error {}", static_cast<int>(result));
   return result == CUDA_SUCCESS;
 }

@@ -18,6 +18,7 @@
 #include "backend/runner/execution/clock.h"
 #include "backend/runner/memory/usage_page_view.h"
 #include "guest-driver/uapi/wire_server.h"
+#include "memory/swap/ahead.h"
 #include "memory/swap/book.h"
 #include "memory/swap/chunks.h"
 #include "memory/swap/exchange.h"
@@ -58,6 +59,7 @@ class Swapper final : public swap::Book {
   bool keep(int64_t bytes) override { return page_.keep(bytes); }
   bool charge(int64_t bytes, bool on_device) override;
   bool charge_move(uint64_t bytes, bool to_device) override;
+  void exchanged(uint64_t bytes) override;
   void add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on_device) override;
   void remove(uint64_t address) override;
   void pin(uint64_t address) override;
@@ -78,7 +80,7 @@ class Swapper final : public swap::Book {
   void settle();
   bool settled();
   bool make_way();
-  void bring_back(Plan* plan) const;
+  void bring_more(Plan* plan) const;
   bool carry_out(Plan plan);
   bool give_up();
   bool end();
@@ -96,6 +98,7 @@ class Swapper final : public swap::Book {
   uint64_t asked_by_ = 0;
   std::vector<uint64_t> wanted_;  // chunks
   uint64_t wanted_room_ = 0;      // bytes on the device
+  swap::Ahead ahead_;             // guarded by mutex_
   Clock::Point begun_{}, not_before_{}, leaves_not_before_{};
   // While more memory may come to this virtual GPU: since when none has, what there was then, and when that was looked
   // at.

@@ -29,6 +29,7 @@ class FakeBook final : public swap::Book {
     room[to_device] -= change, room[!to_device] += change;
     return true;
   }
+  void exchanged(uint64_t) override { ++exchanges; }
   void add(uint64_t, uint64_t address, uint64_t, bool) override { chunks.insert(address); }
   void remove(uint64_t address) override { chunks.erase(address); }
   bool keep(int64_t bytes) override {
@@ -41,6 +42,7 @@ class FakeBook final : public swap::Book {
   int64_t keeps = 8 * kMiB;
   std::array<int64_t, 2> room{16 * kMiB, 8 * kMiB};  // of the host, of the device
   std::set<uint64_t> chunks;
+  int exchanges = 0;
 };
 
 struct SwappingHost final : FakeHost {
@@ -144,7 +146,7 @@ TEST_F(CudaChunks, ChunksChangePlacesWithoutNewHostMemory) {
 TEST_F(CudaChunks, AFullHostKeepsChunksOnTheDeviceAndNothingIsLost) {
   const uint64_t address = allocate(16 * kMiB), on_device = address, swapped = address + 8 * kMiB;
   for (int i = 0; i < 4; ++i) memory_at(address + i * 4 * kMiB).content = 20 + i;
-  const int64_t host = std::exchange(host_.book.room[false], 0);
+  const int64_t host = std::exchange(host_.book.room[false], 0), keeps = std::exchange(host_.book.keeps, 0);
   const auto charged = host_.book.room;
   int moves = 0;
   EXPECT_EQ(device_->chunks_move({{on_device}, {swapped}, 0, [&](uint64_t, bool) { ++moves; }}),
@@ -154,7 +156,52 @@ TEST_F(CudaChunks, AFullHostKeepsChunksOnTheDeviceAndNothingIsLost) {
   EXPECT_TRUE(memory_at(on_device).on_device);
   EXPECT_FALSE(memory_at(swapped).on_device);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_at(address + i * 4 * kMiB).content, 20 + i);
+  // What changes places needs only what may be kept beside.
+  host_.book.keeps = keeps;
+  EXPECT_EQ(device_->chunks_move({{on_device}, {swapped}, 0, [&](uint64_t, bool) { ++moves; }}), CUDA_SUCCESS);
+  EXPECT_EQ(moves, 2);
+  EXPECT_EQ(host_.book.exchanges, 1);
+  EXPECT_EQ(host_.book.room, charged);
+  EXPECT_EQ(memory_at(on_device).content, 20);
+  EXPECT_EQ(memory_at(swapped).content, 22);
   host_.book.room[false] = host;
+  free(address);
+}
+
+TEST_F(CudaChunks, APairStaysWhereTheDriverRefusesItsMappings) {
+  const uint64_t address = allocate(12 * kMiB), on_device = address, swapped = address + 8 * kMiB;
+  memory_at(on_device).content = 5, memory_at(swapped).content = 6;
+  const auto charged = host_.book.room;
+  // Where the one that goes is copied to, which then stays mapped; the one that comes, at its address; the one that has
+  // gone, at its own.
+  for (const int failing : {1, 2, 2}) {
+    fake_gpu().map_failures = failing;
+    EXPECT_EQ(device_->chunks_move({{on_device}, {swapped}, 0, [](uint64_t, bool) {}}), CUDA_ERROR_UNKNOWN);
+    EXPECT_TRUE(memory_at(on_device).on_device);
+    EXPECT_FALSE(memory_at(swapped).on_device);
+    EXPECT_EQ(memory_at(on_device).content, 5);
+    EXPECT_EQ(memory_at(swapped).content, 6);
+    EXPECT_EQ(host_.book.room, charged);
+  }
+  EXPECT_EQ(host_.poisonings, 0);
+  free(address);
+}
+
+TEST_F(CudaChunks, WhatComesTakesThePlaceOfWhatGoesAndNoOtherMemory) {
+  const uint64_t address = allocate(16 * kMiB);
+  for (int i = 0; i < 4; ++i) memory_at(address + i * 4 * kMiB).content = 30 + i;
+  const auto on_device = [] {
+    return std::count_if(fake_gpu().memory.begin(), fake_gpu().memory.end(),
+                         [](const auto& one) { return one.second.on_device; });
+  };
+  const auto before = on_device();
+  EXPECT_EQ(device_->chunks_move({{address, address + 4 * kMiB},
+                                  {address + 8 * kMiB, address + 12 * kMiB},
+                                  0,
+                                  [&](uint64_t, bool) { EXPECT_EQ(on_device(), before); }}),
+            CUDA_SUCCESS);
+  EXPECT_EQ(host_.book.exchanges, 2);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_at(address + i * 4 * kMiB).content, 30 + i);
   free(address);
 }
 

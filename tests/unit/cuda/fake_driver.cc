@@ -181,6 +181,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent, unsigned) { return put("wai
 CUresult cuEventCreate(CUevent* event, unsigned) { return make(event); }
 CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
 CUresult cuEventQuery(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 CUresult cuEventRecordWithFlags(CUevent, CUstream stream, unsigned) { return put("record", stream); }
 CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;

@@ -17,6 +17,7 @@ class FakeBook final : public Book {
     return true;
   }
   bool charge_move(uint64_t, bool) override { return false; }
+  void exchanged(uint64_t) override {}
   void add(uint64_t, uint64_t, uint64_t, bool) override {}
   void remove(uint64_t) override {}
   bool keep(int64_t) override { return false; }

@@ -1,0 +1,92 @@
+// Memory for chunks that are to move. Device memory is made and mapped in no time. Host memory is not: the driver finds
+// and pins its pages (5 GB/s on an H100), and maps each of them (100 GB/s). So what a chunk has left behind there is
+// kept for the next one that leaves the device, and stays mapped at an address of its own, beside that of the chunk.
+#include <algorithm>
+
+#include "backend/device/cuda/heap.h"
+
+namespace bandsaw::cuda {
+
+// Null: there is none any more that lies there.
+Heap::Mapping* Heap::find_chunk(uint64_t address, bool on_device) {
+  const auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return nullptr;
+  for (Mapping& chunk : std::prev(after)->second.chunks) {
+    if (chunk.address == address) return chunk.on_device == on_device ? &chunk : nullptr;
+  }
+  return nullptr;
+}
+
+bool Heap::has_spare(uint64_t bytes) const {
+  return std::ranges::find(spares_, bytes, &Mapping::bytes) != spares_.end();
+}
+
+CUresult Heap::create(Mapping* made) {
+  const CUmemAllocationProp prop = properties(made->on_device);
+  return move_times_.time(MoveTimes::kMakes,
+                          [&] { return driver_->cuMemCreate(&made->handle, made->bytes, &prop, 0); });
+}
+
+CUresult Heap::map_timed(uint64_t address, const Mapping& memory) {
+  return move_times_.time(memory.on_device ? MoveTimes::kMapsDevice : MoveTimes::kMapsHost,
+                          [&] { return map_at(address, memory.bytes, memory.handle); });
+}
+
+CUresult Heap::unmap_timed(uint64_t address, const Mapping& memory) {
+  return move_times_.time(memory.on_device ? MoveTimes::kUnmapsDevice : MoveTimes::kUnmapsHost,
+                          [&] { return unmap_at(address, memory.bytes); });
+}
+
+// Takes memory for the bytes of a chunk, mapped at an address of its own.
+CUresult Heap::map_made(Mapping* made) {
+  const auto spare = std::ranges::find(spares_, made->bytes, &Mapping::bytes);
+  const bool reuses = !made->on_device && spare != spares_.end();
+  CUresult result = CUDA_SUCCESS;
+  if (reuses) {
+    *made = *spare;
+  } else {
+    result = create(made);
+  }
+  if (result == CUDA_SUCCESS && made->beside == 0) {
+    const auto range = ranges_.take(made->bytes, granularity_);
+    result = range ? map_timed(*range, *made) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS && range) ranges_.give_back(*range, made->bytes);
+    if (result != CUDA_SUCCESS && !reuses) driver_->cuMemRelease(made->handle);
+    if (result == CUDA_SUCCESS) made->address = *range;
+    if (result == CUDA_SUCCESS && !made->on_device) made->beside = *range;
+  }
+  if (result != CUDA_SUCCESS) return result;
+  if (!made->on_device) made->address = made->beside;
+  if (reuses) spares_.erase(spare);
+  if (reuses) host_->swap_book()->keep(-static_cast<int64_t>(made->bytes));
+  return CUDA_SUCCESS;
+}
+
+// Memory that is no chunk's any more.
+void Heap::discard(const Mapping& memory) {
+  swap::Book* const book = host_->swap_book();
+  if (!memory.on_device && book && book->keep(static_cast<int64_t>(memory.bytes))) return spares_.push_back(memory);
+  move_times_.time(MoveTimes::kReleases, [&] { return drop(memory); });
+}
+
+// An address that is still in use is not given to anybody.
+CUresult Heap::vacate(uint64_t address, uint64_t bytes) {
+  const CUresult result = unmap_at(address, bytes);
+  if (result == CUDA_SUCCESS) ranges_.give_back(address, bytes);
+  return result;
+}
+
+CUresult Heap::drop(const Mapping& memory) {
+  if (memory.beside != 0) vacate(memory.beside, memory.bytes);
+  return driver_->cuMemRelease(memory.handle);
+}
+
+void Heap::drop_spares() {
+  for (const Mapping& spare : spares_) {
+    drop(spare);
+    if (swap::Book* const book = host_->swap_book()) book->keep(-static_cast<int64_t>(spare.bytes));
+  }
+  spares_.clear();
+}
+
+}  // namespace bandsaw::cuda
