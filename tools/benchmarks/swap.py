@@ -142,6 +142,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=6, help="over the working set, measured after one that is not")
     parser.add_argument("--turns", type=int, default=4, help="of each tenant")
     parser.add_argument("--turn", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument("--moves", type=pathlib.Path, metavar="FILE",
+                        help="add to this file what each move of memory took, by the sessions' logs")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
     parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
@@ -154,7 +156,7 @@ def run(arguments: list[str]) -> int:
     if options.stored:
         return charts.redraw(options.stored, options.out)
     settings = Settings(options.device, options.pool or POOL_MIB[options.device],
-                        options.block or BLOCK_MIB[options.device], options.times)
+                        options.block or BLOCK_MIB[options.device], options.times, options.moves)
     if settings.pool_mib < 8 * settings.block_mib:
         raise Failure("the pool must have room for eight blocks")
     with contextlib.redirect_stdout(sys.stderr), only_one():

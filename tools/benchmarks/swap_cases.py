@@ -1,6 +1,8 @@
 """tools/bench swap: its programs and their virtual GPUs; what each case measures."""
 import contextlib
 import dataclasses
+import os
+import pathlib
 from collections.abc import Iterator
 
 from benchmarks.asked import Asked
@@ -25,6 +27,7 @@ class Settings:
     pool_mib: int
     block_mib: int
     times: int
+    moves: pathlib.Path | None = None  # what the sessions' logs say of each move goes there
 
     @property
     def device(self) -> str:
@@ -66,11 +69,31 @@ def daemon_for(settings: Settings, swap_mib: int) -> Iterator[Daemon]:
     devices: list[str | dict] = []
     if settings.kind == "soft":
         devices = [{"name": "soft:0", "memory": f"{max(1024, 4 * settings.pool_mib)}M"}]
-    daemon = Daemon(settings.device, "band+", name="swap-bench", tables=tables, devices=devices)
+    with _debug_log() if settings.moves else contextlib.nullcontext():
+        daemon = Daemon(settings.device, "band+", name="swap-bench", tables=tables, devices=devices)
     try:
         yield daemon
     finally:
         daemon.end()
+
+
+@contextlib.contextmanager
+def _debug_log() -> Iterator[None]:
+    """Of what is started meanwhile."""
+    before = os.environ.get("BANDSAW_LOG")
+    os.environ["BANDSAW_LOG"] = "debug"
+    try:
+        yield
+    finally:
+        del os.environ["BANDSAW_LOG"]
+        if before is not None:
+            os.environ["BANDSAW_LOG"] = before
+
+
+def _keep_moves(file: pathlib.Path, name: str, log: pathlib.Path) -> None:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    with open(file, "a") as kept:
+        kept.writelines(f"{name}: {line}\n" for line in lines if "chunks" in line or "did not end" in line)
 
 
 @contextlib.contextmanager
@@ -83,6 +106,8 @@ def virtual_gpu(daemon: Daemon, settings: Settings, name: str, mib: int, residen
     try:
         yield daemon.program_environment(name)
     finally:
+        if settings.moves:
+            _keep_moves(settings.moves, name, daemon.session_log(name))
         daemon.destroy(name)
 
 
