@@ -277,6 +277,9 @@ class Device {
   virtual void memory_free(uint64_t address, Done done) = 0;
   // No work is on the device, and none comes. The first error ends it (OUT_OF_MEMORY: no room); the rest stays.
   virtual CUresult chunks_move(const swap::Moves&) { return CUDA_ERROR_NOT_SUPPORTED; }
+  // So many bytes of chunks of so many bytes each may have to leave the device at once: where host memory for them takes
+  // long to make, it is made meanwhile, as much as the book lets it keep. Returns at once.
+  virtual void chunks_prepare(uint64_t /*chunk_bytes*/, uint64_t /*bytes*/) {}
   // All of this process's memory leaves the device for host memory, and returns to the same addresses. No work is on
   // the device, and no other method is called in between. OUT_OF_MEMORY: no room there; it is where it was.
   virtual CUresult memory_leave() { return CUDA_ERROR_NOT_SUPPORTED; }

@@ -222,4 +222,8 @@ std::vector<std::pair<std::string, Lending::Order>> Lending::take_orders() {
   return orders;
 }
 
+void Lending::repeat_orders() {
+  for (auto& [name, tenant] : tenants_) tenant.unsent = true;
+}
+
 }  // namespace bandsaw::swap

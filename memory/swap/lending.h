@@ -65,6 +65,8 @@ class Lending {
   int64_t review(int64_t now);
   // Orders that have changed since they were last taken.
   std::vector<std::pair<std::string, Order>> take_orders();
+  // All are to be taken again.
+  void repeat_orders();
 
   // There are some that could lend each other something.
   bool may_change() const { return tenants_.size() > 1; }

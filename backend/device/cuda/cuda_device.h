@@ -89,6 +89,7 @@ class CudaDevice final : public Device {
   CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
   void memory_free(uint64_t address, Done done) override;
   CUresult chunks_move(const swap::Moves& moves) override;
+  void chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) override;
   CUresult memory_leave() override;
   CUresult memory_return() override;
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;

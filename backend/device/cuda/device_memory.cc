@@ -34,6 +34,10 @@ CUresult CudaDevice::chunks_move(const swap::Moves& moves) {
   return check(heap_->move_chunks(own_context(), moves));
 }
 
+void CudaDevice::chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) {
+  heap_->prepare_chunks(own_context(), chunk_bytes, bytes);
+}
+
 // Pools keep what they do not need now.
 CUresult CudaDevice::memory_leave() {
   keep_alive_->end();

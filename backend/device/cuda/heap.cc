@@ -61,6 +61,7 @@ Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, u
       move_events_(driver_, CU_EVENT_DISABLE_TIMING) {}
 
 Heap::~Heap() {
+  spare_maker_.pause();
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
   drop_spares();

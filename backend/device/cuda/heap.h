@@ -17,6 +17,7 @@
 #include "backend/device/cuda/move_times.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/spare.h"
+#include "backend/device/cuda/spare_maker.h"
 #include "memory/base/range_allocator.h"
 #include "memory/swap/book.h"
 #include "memory/swap/exchange.h"
@@ -56,6 +57,8 @@ class Heap {
   bool has_chunks(uint64_t address) const;
   // As Device::chunks_move. The context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
   CUresult move_chunks(const CudaContextRef& context, const swap::Moves& moves);
+  // As Device::chunks_prepare.
+  void prepare_chunks(const CudaContextRef& context, uint64_t chunk_bytes, uint64_t bytes);
   // As Device::memory_leave and memory_return, with this context for the copies. Nobody may call anything else in
   // between.
   CUresult leave(CUcontext context);
@@ -135,6 +138,9 @@ class Heap {
   CUresult vacate(uint64_t address, uint64_t bytes);
   CUresult drop(const Mapping& memory);
   void drop_spares();
+  void trim_spares();
+  uint64_t spare_bytes() const;
+  bool make_spare();  // without mutex_
   // heap_away.cc
   struct AwayPages {
     void* pages = nullptr;
@@ -158,9 +164,15 @@ class Heap {
   std::vector<Mapping> spares_;                            // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   EventPool move_events_;
-  MoveTimes move_times_;        // guarded by mutex_: of the moves that are under way
+  MoveTimes move_times_;  // guarded by mutex_: of the moves that are under way
+  struct Prepared {
+    CudaContextRef context;
+    uint64_t chunk = 0, bytes = 0;  // of each, of all
+  };
+  Prepared prepared_;           // guarded by mutex_
   std::vector<Mapping*> away_;  // guarded by mutex_: what has left, in the order of its bytes there
   AwayPages away_pages_;        // guarded by mutex_
+  SpareMaker spare_maker_{[this] { return make_spare(); }};
 };
 
 }  // namespace bandsaw::cuda

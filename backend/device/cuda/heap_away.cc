@@ -192,6 +192,7 @@ CUresult Heap::copy_away(CUcontext context, bool to_device) {
 
 // What is unmapped has its bytes in away_pages_ and no handle.
 CUresult Heap::leave(CUcontext context) {
+  spare_maker_.pause();
   std::lock_guard lock(mutex_);
   if (!away_.empty()) return CUDA_SUCCESS;
   drop_spares();
@@ -227,8 +228,12 @@ CUresult Heap::leave(CUcontext context) {
 }
 
 CUresult Heap::come_back(CUcontext context) {
-  std::lock_guard lock(mutex_);
-  return come_back_locked(context);
+  std::unique_lock lock(mutex_);
+  const CUresult result = come_back_locked(context);
+  const bool prepares = result == CUDA_SUCCESS && spare_bytes() + prepared_.chunk <= prepared_.bytes;
+  lock.unlock();
+  if (prepares && prepared_.chunk != 0) spare_maker_.go_on();
+  return result;
 }
 
 CUresult Heap::come_back_locked(CUcontext context) {

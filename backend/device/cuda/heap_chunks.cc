@@ -89,7 +89,7 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
   }
   {
     std::lock_guard lock(mutex_);
-    drop_spares();
+    trim_spares();
   }
   if (result == CUDA_SUCCESS) ranges_.give_back(address, allocation.bytes);
   return result;

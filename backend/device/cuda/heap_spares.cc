@@ -89,4 +89,64 @@ void Heap::drop_spares() {
   spares_.clear();
 }
 
+uint64_t Heap::spare_bytes() const {
+  uint64_t bytes = 0;
+  for (const Mapping& spare : spares_) bytes += spare.bytes;
+  return bytes;
+}
+
+// No more than all chunks that are left could need.
+void Heap::trim_spares() {
+  uint64_t chunks = 0, spare = spare_bytes();
+  for (const auto& [address, allocation] : allocations_) {
+    for (const Mapping& chunk : allocation.chunks) chunks += chunk.bytes;
+  }
+  prepared_.bytes = std::min(prepared_.bytes, chunks);
+  while (!spares_.empty() && spare > chunks) {
+    const Mapping last = spares_.back();
+    spares_.pop_back();
+    spare -= last.bytes;
+    drop(last);
+    host_->swap_book()->keep(-static_cast<int64_t>(last.bytes));
+  }
+}
+
+// Kernels that are guarded wait for every mapping.
+void Heap::prepare_chunks(const CudaContextRef& context, uint64_t chunk_bytes, uint64_t bytes) {
+  if (is_guarded()) return;
+  {
+    std::lock_guard lock(mutex_);
+    prepared_ = {context, chunk_bytes, bytes};
+    if (spare_bytes() + chunk_bytes > bytes) return;
+  }
+  spare_maker_.go_on();
+}
+
+// False: there are enough, or no more may be kept, or the driver has none.
+bool Heap::make_spare() {
+  swap::Book* const book = host_->swap_book();
+  Mapping made{.on_device = false};
+  {
+    std::lock_guard lock(mutex_);
+    made.bytes = prepared_.chunk;
+    if (made.bytes == 0 || spare_bytes() + made.bytes > prepared_.bytes) return false;
+    if (make_current(*driver_, *prepared_.context) != CUDA_SUCCESS) return false;
+    if (!book->keep(static_cast<int64_t>(made.bytes))) return false;
+  }
+  const auto range = ranges_.take(made.bytes, granularity_);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (range) {
+    made.address = made.beside = *range;
+    result = map_chunk(&made);
+  }
+  std::lock_guard lock(mutex_);
+  if (result == CUDA_SUCCESS) {
+    spares_.push_back(made);
+    return true;
+  }
+  if (range) ranges_.give_back(*range, made.bytes);
+  book->keep(-static_cast<int64_t>(made.bytes));
+  return false;
+}
+
 }  // namespace bandsaw::cuda

@@ -118,6 +118,12 @@ uint64_t UsagePageView::excess() const {
   return static_cast<uint64_t>(std::max<int64_t>(0, on_device() - static_cast<int64_t>(resident())));
 }
 
+uint64_t UsagePageView::lendable() const {
+  const auto beyond = static_cast<int64_t>(share() - std::min(share(), reserved()));
+  const int64_t swap = limits_->memory_swap.load(std::memory_order_relaxed);
+  return swaps() ? static_cast<uint64_t>(std::max<int64_t>(0, swap - beyond - static_cast<int64_t>(kSwapSlack))) : 0;
+}
+
 bool UsagePageView::keep(int64_t bytes) {
   if (bytes < 0) {
     give_back(&page_->kept, &slot_->kept_bytes, -bytes);

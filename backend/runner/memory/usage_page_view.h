@@ -41,6 +41,8 @@ class UsagePageView : public ObjectQuota {
   uint64_t coming() const;
   // Bytes that are on the device beyond resident(): others want them.
   uint64_t excess() const;
+  // Bytes of the reservation that others may have, by what the host has room for; 0: nobody else is there.
+  uint64_t lendable() const;
   // Host memory that may be kept for the next moves: counts until it is given back (below 0). False: no more. Some may
   // always.
   bool keep(int64_t bytes);

@@ -253,7 +253,19 @@ bool Swapper::begin_to_leave() {
   return true;
 }
 
+// What others may have of this at once goes without waiting for new host memory.
+void Swapper::prepare() {
+  const auto movable =
+      static_cast<uint64_t>(std::max<int64_t>(0, page_.slot().movable.load(std::memory_order_relaxed)));
+  const uint64_t chunk = chunk_bytes(),
+                 may_leave = chunk == 0 ? 0 : std::min(movable, page_.lendable()) / chunk * chunk;
+  if (may_leave == prepared_) return;
+  prepared_ = may_leave;
+  device_->chunks_prepare(chunk, may_leave);
+}
+
 bool Swapper::advance(bool busy) {
+  if (any() && stage_ == Stage::kNone) prepare();
   if (stage_ == Stage::kNone && !begin_to_leave()) return false;
   if (stage_ == Stage::kEnding && !busy) settle();
   if (stage_ == Stage::kSettling && settled_->load(std::memory_order_acquire)) {

@@ -77,6 +77,7 @@ class Swapper final : public swap::Book {
   uint64_t to_leave() const;
   void note_work(bool finds_no_room);
   bool begin_to_leave();
+  void prepare();
   void settle();
   bool settled();
   bool make_way();
@@ -99,6 +100,7 @@ class Swapper final : public swap::Book {
   std::vector<uint64_t> wanted_;  // chunks
   uint64_t wanted_room_ = 0;      // bytes on the device
   swap::Ahead ahead_;             // guarded by mutex_
+  uint64_t prepared_ = 0;         // bytes that the device makes host memory for
   Clock::Point begun_{}, not_before_{}, leaves_not_before_{};
   // While more memory may come to this virtual GPU: since when none has, what there was then, and when that was looked
   // at.

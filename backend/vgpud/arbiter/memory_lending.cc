@@ -10,15 +10,27 @@ constexpr sched::Time kSoonest = 300'000;
 
 }  // namespace
 
+// Who is alone lends nothing, so its runners make no host memory ready for it.
+uint64_t MemoryLending::host_room(const MemoryTerms& terms) const { return lending_.may_change() ? terms.lendable : 0; }
+
+void MemoryLending::note_others(bool before) {
+  if (lending_.may_change() != before) lending_.repeat_orders();
+}
+
 void MemoryLending::set(const std::string& vgpu, const std::optional<MemoryTerms>& terms) {
   changed_ = true;
+  const bool before = lending_.may_change();
   Vgpu& its = vgpus_[vgpu];
   const bool begins = terms && !its.terms;
   if (its.terms && !terms && its.page) leave(vgpu, *its.terms, its.page->beyond);
   its.terms = terms;
-  if (!terms) return lending_.remove(vgpu);
-  lending_.set(vgpu, {terms->share, terms->reserved, terms->lendable});
-  if (begins && its.page) attach(vgpu, its.page);
+  if (terms) {
+    lending_.set(vgpu, {terms->share, terms->reserved, terms->lendable});
+    if (begins && its.page) attach(vgpu, its.page);
+  } else {
+    lending_.remove(vgpu);
+  }
+  note_others(before);
 }
 
 // What it has borrowed it is to give up; what it has lent is a debt of the others.
@@ -29,8 +41,10 @@ void MemoryLending::leave(const std::string& vgpu, const MemoryTerms& terms, int
 
 void MemoryLending::remove(const std::string& vgpu) {
   changed_ = true;
+  const bool before = lending_.may_change();
   vgpus_.erase(vgpu);
   lending_.remove(vgpu);
+  note_others(before);
 }
 
 // The session may have had an earlier arbiter, whose order it has kept.
@@ -96,7 +110,7 @@ bool MemoryLending::is_called() const {
 std::vector<std::pair<std::string, MemoryOrder>> MemoryLending::take_orders() {
   std::vector<std::pair<std::string, MemoryOrder>> orders = std::exchange(last_orders_, {});
   for (const auto& [name, order] : lending_.take_orders()) {
-    orders.emplace_back(name, MemoryOrder{order.beyond, order.coming, vgpus_[name].terms->lendable});
+    orders.emplace_back(name, MemoryOrder{order.beyond, order.coming, host_room(*vgpus_[name].terms)});
   }
   return orders;
 }

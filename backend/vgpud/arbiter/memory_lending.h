@@ -38,6 +38,8 @@ class MemoryLending {
     int64_t worked_at = 0, short_at = 0;  // as the page said last
   };
   bool is_called() const;
+  uint64_t host_room(const MemoryTerms& terms) const;
+  void note_others(bool before);
   swap::Lending::Seen look(const Vgpu& vgpu, bool works, sched::Time now) const;
   void leave(const std::string& vgpu, const MemoryTerms& terms, int64_t beyond);
   std::map<std::string, Vgpu> vgpus_;

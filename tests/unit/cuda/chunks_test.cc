@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "backend/device/device.h"
@@ -33,13 +36,14 @@ class FakeBook final : public swap::Book {
   void add(uint64_t, uint64_t address, uint64_t, bool) override { chunks.insert(address); }
   void remove(uint64_t address) override { chunks.erase(address); }
   bool keep(int64_t bytes) override {
-    if (bytes > keeps) return false;
+    if (bytes > keeps) return ++refused, false;
     keeps -= bytes;
     return true;
   }
   void pin(uint64_t) override {}
 
   int64_t keeps = 8 * kMiB;
+  std::atomic<int> refused{0};
   std::array<int64_t, 2> room{16 * kMiB, 8 * kMiB};  // of the host, of the device
   std::set<uint64_t> chunks;
   int exchanges = 0;
@@ -229,6 +233,23 @@ TEST_F(CudaChunks, AFullGpuPutsNewChunksInHostMemory) {
   fake_gpu().no_device_memory = false;
   EXPECT_EQ(move(address, true), CUDA_SUCCESS);
   free(address);
+}
+
+TEST_F(CudaChunks, HostMemoryIsMadeBeforeItIsNeeded) {
+  const uint64_t address = allocate(8 * kMiB);
+  device_->chunks_prepare(4 * kMiB, 64 * kMiB);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (host_.book.refused == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(host_.book.refused, 1) << "no more is made than may be kept";
+  EXPECT_EQ(fake_gpu().host_memory_made, 2);
+  EXPECT_EQ(host_.book.keeps, 0);
+  EXPECT_EQ(move(address, false), CUDA_SUCCESS);
+  EXPECT_EQ(move(address + 4 * kMiB, false), CUDA_SUCCESS);
+  EXPECT_EQ(fake_gpu().host_memory_made, 2);
+  free(address);
+  EXPECT_EQ(host_.book.keeps, 8 * kMiB);
 }
 
 // So many more bytes have room on the device.

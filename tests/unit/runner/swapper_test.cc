@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/control/vgpu_spec.h"
 #include "tests/unit/runner/fake_device.h"
 #include "tests/unit/runner/test_clock.h"
 
@@ -38,7 +39,12 @@ class MovingDevice final : public FakeDevice {
     most = std::max(most, moves.out.size());
     return CUDA_SUCCESS;
   }
+  void chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) override {
+    EXPECT_EQ(chunk_bytes, kChunk);
+    prepared = bytes;
+  }
   swap::Book* book = nullptr;
+  uint64_t prepared = 0;
   bool busy = false;
   size_t most = 0;  // that left in one go
 };
@@ -145,6 +151,16 @@ TEST_F(SwapperTest, WhatIsLentLeavesWhileTheProgramRests) {
   run(&a_, milliseconds(10));
   EXPECT_EQ(a_.on_device(), 0);
   EXPECT_LE(a_.device.most, 8u) << "others are to get it while there is more to go";
+}
+
+TEST_F(SwapperTest, TheDeviceMakesHostMemoryForWhatMayBeLent) {
+  limits_->memory_swap = 192 * kMiB + static_cast<int64_t>(kSwapSlack);  // beyond the reservation; nobody else is there
+  for (int i = 0; i < 24; ++i) a_.add();
+  run(&a_, milliseconds(1));
+  EXPECT_EQ(a_.device.prepared, 0u);
+  limits_->memory_swap += kReserved / 2;
+  run(&a_, milliseconds(1));
+  EXPECT_EQ(a_.device.prepared, static_cast<uint64_t>(kReserved / 2));
 }
 
 TEST_F(SwapperTest, NothingLeavesBeforeWorkHasEnded) {

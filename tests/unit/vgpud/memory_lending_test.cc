@@ -45,6 +45,17 @@ class MemoryLendingTest : public testing::Test {
   int64_t now_ = 10'000 * kMs;
 };
 
+TEST_F(MemoryLendingTest, WhoIsAloneGetsNoHostMemoryForLending) {
+  run(1);
+  EXPECT_EQ(orders_["a"].host_room, static_cast<uint64_t>(kReserved / 2));
+  lending_.remove("b");
+  run(1);
+  EXPECT_EQ(orders_["a"].host_room, 0u);
+  lending_.set("b", MemoryTerms{2 * kReserved, kReserved, kReserved / 2});
+  run(1);
+  EXPECT_EQ(orders_["a"].host_room, static_cast<uint64_t>(kReserved / 2));
+}
+
 TEST_F(MemoryLendingTest, WhoRestsLends) {
   run(100);
   EXPECT_EQ(orders_["b"].beyond, -kReserved / 2);

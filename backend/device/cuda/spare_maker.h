@@ -1,0 +1,36 @@
+// A thread that makes host memory ahead of the moves that will need it, one piece after the other.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace bandsaw::cuda {
+
+// Thread-safe. `make` is called by a thread of its own, which begins with the first go_on().
+class SpareMaker {
+ public:
+  // Makes a piece. False: it made none, and none is wanted before the next go_on().
+  explicit SpareMaker(std::function<bool()> make) : make_(std::move(make)) {}
+  ~SpareMaker();
+  SpareMaker(const SpareMaker&) = delete;
+  SpareMaker& operator=(const SpareMaker&) = delete;
+
+  void go_on();
+  // Returns when none is being made, and none is before the next go_on().
+  void pause();
+
+ private:
+  void run();
+
+  const std::function<bool()> make_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  bool goes_ = false, makes_ = false, stops_ = false;
+  bool finds_none_ = false;  // since the last go_on()
+  std::thread thread_;
+};
+
+}  // namespace bandsaw::cuda
