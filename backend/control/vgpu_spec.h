@@ -53,8 +53,8 @@ inline constexpr const char* kNoGroup = "alone";  // as people say that nobody s
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
 inline constexpr uint64_t kHostMemoryMin = uint64_t{256} << 20;
-// What moving chunks takes of host memory beside what lies there.
-inline constexpr uint64_t kSwapSlack = uint64_t{64} << 20;
+// What moving chunks takes of host memory beside what lies there: four of the largest, of which copies are under way.
+inline constexpr uint64_t kSwapSlack = uint64_t{128} << 20;
 // Shared segments are as large as devices make memory: in multiples of this.
 inline constexpr uint64_t kSegmentUnit = uint64_t{2} << 20;
 constexpr uint64_t segment_bytes(uint64_t wanted) { return (wanted + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit; }

@@ -113,8 +113,8 @@ class Process final : public DeviceHost {
   CUresult guard_error() override;
   void print(std::string_view text) override { output_.print(text); }
   void compiling(uint32_t kernels) override;
-  bool charge_memory(int64_t bytes) override { return swapper_.charge_fixed(bytes); }
-  swap::Book* swap_book() override { return &swapper_; }
+  bool charge_memory(int64_t bytes) override { return swapper_.book().charge_fixed(bytes); }
+  swap::Book* swap_book() override { return &swapper_.book(); }
   void pace_context() override { usage_page_.pace_context(); }
   void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     usage_page_.count_time(engine, nanoseconds, bytes);

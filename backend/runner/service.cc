@@ -117,7 +117,7 @@ Status Service::assign(Message& message) {
   } else {
     process_->set_waker(make_event_waker(std::move(message.fds[kWake])));
   }
-  process_->swapper().set_ask([this] {
+  process_->swapper().book().set_ask([this] {
     if (!send({.type = RunnerMessageType::kAsksRoom})) log::warn("cannot reach the session: {}", std::strerror(errno));
   });
   record_loop_ = std::make_unique<RecordLoop>(process_, std::move(message.fds[kKick]));

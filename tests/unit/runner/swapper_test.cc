@@ -62,15 +62,15 @@ class SwapperTest : public testing::Test {
     Runner(const TestClock* clock, uint64_t base) : swapper(&view, clock), device(base, nullptr), next(base) {
       swapper.set_device(&device);
       swapper.set_tell([this] { ++told; });
-      device.book = &swapper;
+      device.book = &swapper.book();
     }
     // An allocation of one chunk, which lies where there is room.
     uint64_t add(bool* on_device = nullptr) {
-      const bool there = swapper.charge(kChunk, true);
-      EXPECT_TRUE(there || swapper.charge(kChunk, false));
+      const bool there = swapper.book().charge(kChunk, true);
+      EXPECT_TRUE(there || swapper.book().charge(kChunk, false));
       if (on_device) *on_device = there;
       next += kChunk;
-      swapper.add(next, next, kChunk, there);
+      swapper.book().add(next, next, kChunk, there);
       return next;
     }
     // A launch that uses it.
@@ -104,8 +104,8 @@ class SwapperTest : public testing::Test {
     may_hold(0);
     EXPECT_TRUE(a_.view.map(usage_, 0, limits_fd_).ok());
     EXPECT_TRUE(b_.view.map(usage_, 1, limits_fd_).ok());
-    a_.swapper.set_ask([this] { asked_of(&b_); });
-    b_.swapper.set_ask([this] { asked_of(&a_); });
+    a_.swapper.book().set_ask([this] { asked_of(&b_); });
+    b_.swapper.book().set_ask([this] { asked_of(&a_); });
     clock_.pass(std::chrono::seconds(10));
   }
   ~SwapperTest() override {
@@ -219,11 +219,11 @@ TEST_F(SwapperTest, AProcessThatRestsMakesRoomForAnotherOne) {
 
 TEST_F(SwapperTest, WhatCanLieNowhereElseGetsItsRoom) {
   for (int i = 0; i < 20; ++i) a_.add();
-  EXPECT_TRUE(b_.swapper.charge_fixed(kReserved / 2));
+  EXPECT_TRUE(b_.swapper.book().charge_fixed(kReserved / 2));
   EXPECT_EQ(b_.on_device(), kReserved / 2);
   EXPECT_LE(a_.on_device(), kReserved / 2);
-  EXPECT_FALSE(b_.swapper.charge_fixed(kReserved)) << "it would not fit if all made room";
-  EXPECT_FALSE(b_.swapper.charge_fixed(1024 * kMiB)) << "it is over the share";
+  EXPECT_FALSE(b_.swapper.book().charge_fixed(kReserved)) << "it would not fit if all made room";
+  EXPECT_FALSE(b_.swapper.book().charge_fixed(1024 * kMiB)) << "it is over the share";
   EXPECT_EQ(page_->asks, 0u);
 }
 
