@@ -28,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/device/away_memory.h"
 #include "backend/device/device_config.h"
 #include "backend/device/device_host.h"
+#include "backend/device/moving_memory.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
@@ -186,10 +186,8 @@ struct CaptureInfo {
   std::vector<NodeRef> dependencies;
 };
 
-class Device {
+class Device : public MovingMemory {
  public:
-  virtual ~Device() = default;
-
   virtual void info(vgpu_device_info* info) = 0;
   virtual void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) = 0;
 
@@ -275,18 +273,6 @@ class Device {
   // Memory. Addresses lie in the device's part of the window.
   virtual CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) = 0;
   virtual void memory_free(uint64_t address, Done done) = 0;
-  // No work is on the device, and none comes. The first error ends it (OUT_OF_MEMORY: no room); the rest stays.
-  virtual CUresult chunks_move(const swap::Moves&) { return CUDA_ERROR_NOT_SUPPORTED; }
-  // So many bytes of chunks of so many bytes each may have to leave the device at once: where host memory for them takes
-  // long to make, it is made meanwhile, as much as the book lets it keep. Returns at once.
-  virtual void chunks_prepare(uint64_t /*chunk_bytes*/, uint64_t /*bytes*/) {}
-  // All of this process's memory leaves the device for host memory, and returns to the same addresses. No work is on
-  // the device, and no other method is called in between. OUT_OF_MEMORY: no room there; it is where it was.
-  virtual CUresult memory_leave() { return CUDA_ERROR_NOT_SUPPORTED; }
-  virtual CUresult memory_return() { return CUDA_ERROR_NOT_SUPPORTED; }
-  // Where it lies meanwhile, in this process: valid until it returns. Whoever asks may read it, let its pages go
-  // (MADV_DONTNEED), and write it again before it returns. Nothing: it cannot be reached there.
-  virtual std::optional<std::vector<AwayMemory>> memory_away() { return std::nullopt; }
   // Null: this device cannot give the same addresses again.
   virtual GivesAgain* gives_again() { return nullptr; }
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
