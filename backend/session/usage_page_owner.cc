@@ -294,11 +294,12 @@ void UsagePageOwner::set_memory_share(uint64_t bytes, uint64_t resident) {
 }
 
 void UsagePageOwner::set_order(const MemoryOrder& order) {
-  const bool less = order.beyond < order_.beyond;
+  // There is something to give up, or to make ready for that.
+  const bool looks = order.beyond < order_.beyond || order.host_room > order_.host_room;
   order_ = order;
   write_memory_limits();
   page_->beyond = order.beyond;
-  if (less) kick_all();
+  if (looks) kick_all();
 }
 
 void UsagePageOwner::kick_all() {

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace bandsaw::cuda {
@@ -17,18 +18,20 @@ SpareMaker::~SpareMaker() {
   if (thread.joinable()) thread.join();
 }
 
-void SpareMaker::go_on() {
+void SpareMaker::go_on(std::chrono::milliseconds later) {
   std::lock_guard lock(mutex_);
   goes_ = true;
+  not_before_ = std::max(not_before_, std::chrono::steady_clock::now() + later);
   finds_none_ = false;
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 
-void SpareMaker::pause() {
+bool SpareMaker::pause() {
   std::unique_lock lock(mutex_);
-  goes_ = false;
+  const bool had = std::exchange(goes_, false) && (makes_ || !finds_none_);
   changed_.wait(lock, [this] { return !makes_; });
+  return had;
 }
 
 void SpareMaker::run() {
@@ -37,6 +40,10 @@ void SpareMaker::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stops_ || (goes_ && !finds_none_); });
     if (stops_) return;
+    if (std::chrono::steady_clock::now() < not_before_) {
+      changed_.wait_until(lock, not_before_);
+      continue;
+    }
     makes_ = finds_none_ = true;
     lock.unlock();
     const bool made = make_();

@@ -1,6 +1,8 @@
-// A thread that makes host memory ahead of the moves that will need it, one piece after the other.
+// A thread that makes host memory ahead of the moves that will need it, one piece after the other, while nothing moves:
+// the driver has one lock for that and for the mappings of moves.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -17,9 +19,10 @@ class SpareMaker {
   SpareMaker(const SpareMaker&) = delete;
   SpareMaker& operator=(const SpareMaker&) = delete;
 
-  void go_on();
-  // Returns when none is being made, and none is before the next go_on().
-  void pause();
+  // `later`: not before that. A move is seldom the only one.
+  void go_on(std::chrono::milliseconds later = {});
+  // Returns when none is being made, and none is before the next go_on(). True: one would have been.
+  bool pause();
 
  private:
   void run();
@@ -30,6 +33,7 @@ class SpareMaker {
   // All guarded by mutex_.
   bool goes_ = false, makes_ = false, stops_ = false;
   bool finds_none_ = false;  // since the last go_on()
+  std::chrono::steady_clock::time_point not_before_{};
   std::thread thread_;
 };
 
