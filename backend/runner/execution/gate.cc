@@ -172,6 +172,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice = slice;
   if (engine != kCompute) return device_->time_slice_begin(engine);
   if (slice.wide && grant_page_->keep_engine.load(std::memory_order_relaxed) != 0) keep_engine();
+  state.slice.kept = keeps_engine_;
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
@@ -431,6 +432,7 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
     if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
     if (slice.wide && slice.known && slice.alone && !slice.sample) learn_gaps(slice, busy_ns);
+    if (slice.kept && slice.known && !slice.sample) note_kept(slice, busy_ns);
     const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
     if (beside_others_ && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
     if (slice.counted) ended(engine, own_ns ? own_ns : slice.wide ? used(slice, busy_ns) : busy_ns, own_ns);

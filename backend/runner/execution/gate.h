@@ -127,6 +127,7 @@ class GateView {
     bool begun = false;
     bool counted = false;  // in the gate's counters; not if there was no arbiter
     bool wide = false;     // it began at a gate that stood wide open
+    bool kept = false;     // the engine was kept in pauses when it began
     bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
     uint64_t known_units = 0;
     uint64_t work_ns = 0;
@@ -178,6 +179,7 @@ class GateView {
   bool may_learn() const;
   void keep_engine();
   bool keeps_on();
+  void note_kept(const TimeSlice& slice, uint64_t busy_ns);
   void let_engine_go();
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
@@ -217,6 +219,7 @@ class GateView {
   std::atomic<bool> keeps_engine_{false};
   bool cannot_keep_ = false;
   std::atomic<int> keep_stalls_{0};
+  std::atomic<int> kept_slow_{0};  // how many more time slices were slower beside the keep-alive than were not
   std::atomic<Clock::Point> kept_since_{Clock::Point{}};
 };
 

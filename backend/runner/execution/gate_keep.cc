@@ -1,4 +1,6 @@
 // Keeping the compute engine over the short pauses of a program, where the arbiter asks for it.
+#include <algorithm>
+
 #include "backend/runner/execution/gate.h"
 
 namespace bandsaw::runner {
@@ -11,12 +13,17 @@ constexpr std::chrono::milliseconds kKeepMost{1};
 // again.
 constexpr std::chrono::milliseconds kStalled{100};
 constexpr int kStallsMost = 3;
+// A kernel whose blocks fill the device once lasts longer where one of them has to wait for the place that the
+// keep-alive takes. A program whose time slices take so many times as long as its launches by themselves is not kept
+// again, once so many more of them do than do not. One that takes longer still was interrupted by others.
+constexpr double kSlow = 1.3, kInterrupted = 3;
+constexpr int kSlowMost = 50;
 
 }  // namespace
 
 // With a time slice just begun. It is one more in flight, so the gate does not come to rest.
 void GateView::keep_engine() {
-  if (cannot_keep_ || keep_stalls_ >= kStallsMost || keeps_engine_.exchange(true)) return;
+  if (cannot_keep_ || keep_stalls_ >= kStallsMost || kept_slow_ >= kSlowMost || keeps_engine_.exchange(true)) return;
   kept_since_ = clock_.now();
   engine_states_[kCompute].in_flight.fetch_add(1);
   grant_page_->gates[slot_][kCompute].begun.fetch_add(1);
@@ -27,13 +34,24 @@ void GateView::keep_engine() {
 
 bool GateView::keeps_on() {
   const bool wanted = grant_page_->keep_engine.load(std::memory_order_relaxed) != 0 && is_governed();
-  if (!wanted || !is_wide_open(kCompute)) return false;
+  if (!wanted || !is_wide_open(kCompute) || kept_slow_ >= kSlowMost) return false;
   const EngineState& state = engine_states_[kCompute];
   const auto quiet = clock_.now() - std::max(state.ended_at.load(), kept_since_.load());
   if (state.in_flight == 1) return quiet <= kKeepMost;
   if (quiet <= kStalled) return true;
   ++keep_stalls_;
   return false;
+}
+
+void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
+  const double alone = static_cast<double>(slice.own_ns) * std::max<double>(gaps_, 1);
+  const double times = static_cast<double>(busy_ns) / alone;
+  if (slice.own_ns == 0 || times > kInterrupted || kept_slow_ >= kSlowMost) return;
+  if (times > kSlow) {
+    ++kept_slow_;
+  } else if (kept_slow_ > 0) {
+    --kept_slow_;
+  }
 }
 
 void GateView::let_engine_go() {
