@@ -102,6 +102,9 @@ struct alignas(64) Gate {
   // Written by the arbiter: so many SMs are to have no persistent blocks of this gate's kernel, of one that can leave
   // single SMs (KernelDescriptor::leaves_sms).
   std::atomic<uint32_t> leave_sms;
+  // Of this process on the hardware, where priorities of processes are kept and it is longer than
+  // GrantPage::time_slice_ns; else 0. Written by the arbiter.
+  std::atomic<uint64_t> own_time_slice_ns;
 };
 static_assert(sizeof(Gate) == 128);
 
@@ -120,7 +123,8 @@ struct GrantPage {
   // Kernels whose blocks take less than this run in one piece: who goes before them waits for no more than a block. 0:
   // none do. Set by the arbiter.
   std::atomic<uint64_t> uncut_block_ns;
-  // Of each of its processes on the hardware, about; 0: not known, or the hardware has none for it. Set by the arbiter.
+  // The shortest of its processes on the hardware, about; 0: not known, or the hardware has none for it. Set by the
+  // arbiter.
   std::atomic<uint64_t> time_slice_ns;
   std::atomic<uint32_t> planned;  // 1: long kernels are to be described; set by the arbiter
   // 1: no other MPS virtual GPU has anything on the compute engine, nor may begin something: runners learn what their

@@ -91,7 +91,7 @@ void read_planning(ConfigReader* reader, Config* config) {
   std::optional<bool> priorities;
   reader->flag("scheduler.process_priorities", &priorities, false,
                "of the programs of one virtual GPU those with the lower nice value go first, wherever programs ask for "
-               "time slices");
+               "time slices; where the GPU's own hold the shares, the others' become short");
   config->scheduler.process_priorities = priorities.value_or(false);
   reader->text("mps.command", &config->mps_command, "a name, looked for in PATH and beside nvidia-smi, or a path");
 }

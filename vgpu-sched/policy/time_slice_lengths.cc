@@ -63,14 +63,13 @@ void TimeSliceWeights::fit_slices() {
   const double turn =
       fitting(static_cast<double>(std::clamp(count * options_.each, options_.least_turn, options_.most_turn)),
               [&](const Entry& entry) { return weight(entry) / sum; });
-  std::map<VgpuId, Time> wanted;
+  std::map<VgpuId, Lengths> wanted;
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
-    const auto whole = static_cast<Time>(turn * weight(entry) / sum);
-    const Time usual = std::max(whole / entry.active_processes, options_.least);
-    const Time unbounded = std::max(usual, probing(entry, usual));
-    wanted[vgpu] = bounded(unbounded, entry);
-    entry.unbounded = wanted[vgpu] < unbounded ? unbounded : 0;
+    const Lengths usual = divided(static_cast<Time>(turn * weight(entry) / sum), entry);
+    const Time unbounded = std::max(usual.first, probing(entry, usual.first));
+    wanted[vgpu] = {bounded(unbounded, entry), usual.later == 0 ? 0 : bounded(usual.later, entry)};
+    entry.unbounded = wanted[vgpu].first < unbounded ? unbounded : 0;
   }
   change_slices(wanted);
 }
@@ -82,7 +81,9 @@ Time TimeSliceWeights::probing(Entry& entry, Time usual) {
   constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
   for (const auto& [number, process] : entry.processes) {
-    if (now_ - process.unlearnt_at > options_.unlearnt_for || now_ - process.last_busy > options_.memory) continue;
+    if (process.later || now_ - process.unlearnt_at > options_.unlearnt_for ||
+        now_ - process.last_busy > options_.memory)
+      continue;
     longest = std::max(longest, std::min(process.burst, options_.probe));
   }
   if (longest < kShortBurst || active_processes() < 2) {
@@ -113,23 +114,43 @@ Time TimeSliceWeights::probing(Entry& entry, Time usual) {
 
 // Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it
 // serves first: many of them would give that one the engine. So all time slices change at once, and seldom.
-void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
+void TimeSliceWeights::change_slices(const std::map<VgpuId, Lengths>& wanted) {
   double ratio = 1;
-  for (const auto& [vgpu, slice] : wanted) {
-    const double change = static_cast<double>(slice) / static_cast<double>(entries_[vgpu].slice);
+  const auto see = [&ratio](Time now, Time then) {
+    const double change = static_cast<double>(then) / static_cast<double>(now);
     ratio = std::max({ratio, change, 1 / change});
+  };
+  for (const auto& [vgpu, lengths] : wanted) {
+    see(entries_[vgpu].slice, lengths.first);
+    if (lengths.later != 0) see(entries_[vgpu].later_slice, lengths.later);
   }
   const bool others = !std::equal(wanted.begin(), wanted.end(), changed_.begin(), changed_.end(),
                                   [](const auto& one, const auto& other) { return one.first == other.first; });
+  const bool moved =
+      std::any_of(wanted.begin(), wanted.end(), [this](const auto& one) { return is_ordered_anew(one); });
   const bool visits = changes_visits(wanted);
-  const Time pause = others                  ? 0
-                     : ratio >= kLargeChange ? options_.between_large
-                     : visits                ? options_.between_visits
-                                             : options_.between;
-  if ((ratio < kSmallChange && !visits) || now_ - changed_at_ < std::max(pause, whole_round())) return;
-  for (const auto& [vgpu, slice] : wanted) entries_[vgpu].slice = slice;
+  const Time pause = others                           ? 0
+                     : ratio >= kLargeChange || moved ? options_.between_large
+                     : visits                         ? options_.between_visits
+                                                      : options_.between;
+  if ((ratio < kSmallChange && !visits && !moved) || now_ - changed_at_ < std::max(pause, whole_round())) return;
+  for (const auto& [vgpu, lengths] : wanted) {
+    Entry& entry = entries_[vgpu];
+    entry.slice = lengths.first;
+    entry.later_slice = lengths.of_later();
+    for (auto& [number, process] : entry.processes) process.has_later = process.later;
+  }
   changed_ = wanted;
   changed_at_ = now_;
+}
+
+// Processes go first, or later, that did not when time slices were changed last.
+bool TimeSliceWeights::is_ordered_anew(const std::pair<const VgpuId, Lengths>& wanted) const {
+  const auto before = changed_.find(wanted.first);
+  if (before != changed_.end() && (before->second.later == 0) != (wanted.second.later == 0)) return true;
+  const auto& processes = entries_.at(wanted.first).processes;
+  return std::any_of(processes.begin(), processes.end(),
+                     [](const auto& process) { return process.second.later != process.second.has_later; });
 }
 
 // What all have between two changes at least, so that the last of them have their turns. Who wants a bound on its
@@ -137,23 +158,24 @@ void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
 Time TimeSliceWeights::whole_round() {
   if (tightest() || changed_.size() < 2) return 0;
   Time round = 0;
-  for (const auto& [vgpu, slice] : changed_) {
+  for (const auto& [vgpu, lengths] : changed_) {
     const auto found = entries_.find(vgpu);
     const int processes = found == entries_.end() ? 1 : found->second.active_processes;
-    round += processes * (slice + options_.switch_cost);
+    const int later = lengths.later == 0 ? 0 : found == entries_.end() ? 0 : found->second.later_processes;
+    round += processes * (lengths.first + options_.switch_cost) - later * (lengths.first - lengths.of_later());
   }
   return std::min(round, 2 * options_.most_turn);  // one for learning may be much longer than it turns out to be needed
 }
 
 // Somebody's work takes another number of time slices then. What all have in a round changes by leaps there, and only
 // by turns of both they get what lies between.
-bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Time>& wanted) const {
-  for (const auto& [vgpu, slice] : wanted) {
+bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Lengths>& wanted) const {
+  for (const auto& [vgpu, lengths] : wanted) {
     const Entry& entry = entries_.at(vgpu);
     if (entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
       if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
-      if ((process.burst <= entry.slice) != (process.burst <= slice)) return true;
+      if ((process.burst <= entry.slice) != (process.burst <= lengths.first)) return true;
     }
   }
   return false;

@@ -32,6 +32,9 @@ struct TimeSliceProcess {
   double yield = 1;       // what it has of a time slice for each ns that it is taken to have
   Time last_busy = -kLongest;
   bool busy = false, seen = false;
+  int priority = 0;              // among those of its virtual GPU
+  bool later = false;            // one of a higher priority has work: that goes first
+  bool has_later = false;        // and its time slices are as long as those of such
   Time unlearnt_at = -kLongest;  // when its runner last tried in vain to learn how long its work takes
   // Since its last rest.
   Time unrested = 0;              // measured

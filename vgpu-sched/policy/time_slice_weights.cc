@@ -80,7 +80,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     process.note_rests(rests, paused, issued);
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
-      const double had = process.served(found->second.slice);
+      const double had = process.served(found->second.slice_of(process));
       process.burst = std::max(process.burst, static_cast<Time>(had));
     }
     // How the first and the last time slice of so long a run were does not matter.
@@ -100,8 +100,9 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
     process.restart(kLongest - 1);
     return 0;
   }
+  const Time slice = entry.slice_of(process);
   const bool alone = process.had_all(), is_long = process.taken >= static_cast<double>(kShortBurst);
-  double had = std::max(process.served(entry.slice * rests), process.certain(entry.slice));
+  double had = std::max(process.served(slice * rests), process.certain(slice));
   if (is_long && rests == 1 && !alone) had = process.as_alone(had);
   const double beyond = process.taken - had;
   charge(entry, had - process.charged);
@@ -112,7 +113,7 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
     process.yield += weight * (std::clamp(had / process.taken, kYieldLeast, kYieldMost) - process.yield);
   }
   const Time each = static_cast<Time>(had / rests);
-  if (process.unrested - process.unrested_own <= entry.slice * rests) process.note_whole(each, alone);
+  if (process.unrested - process.unrested_own <= slice * rests) process.note_whole(each, alone);
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
 }
@@ -123,7 +124,8 @@ void TimeSliceWeights::pause(Entry& entry, TimeSliceProcess& process, Time pause
   process.pause_left -= counted;
   entry.lag -= counted / entry.active_processes;
   entry.behind -= static_cast<double>(paused);
-  if (process.burst > entry.slice) process.ahead += static_cast<double>(std::clamp<Time>(paused, 0, kSpanMost));
+  if (process.burst > entry.slice_of(process))
+    process.ahead += static_cast<double>(std::clamp<Time>(paused, 0, kSpanMost));
 }
 
 // Who comes back after a pause, with work for several time slices, is served as soon as the others have had theirs, and
@@ -134,7 +136,7 @@ double TimeSliceWeights::go_ahead(double span, double visits) {
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy || process.ahead <= 0) continue;
-      const double visit = process.visit(entry.slice);
+      const double visit = process.visit(entry.slice_of(process));
       process.ahead = std::min({process.ahead, visits - visit, visit});
       const double first = std::min(process.ahead, span - own);
       process.ahead -= first;
@@ -155,9 +157,10 @@ void TimeSliceWeights::serve(double span) {
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      turn += process.visit(entry.slice);
-      if (process.never_rests()) unresting += static_cast<double>(entry.slice);
-      longest_turn += static_cast<double>(entry.slice);
+      const Time slice = entry.slice_of(process);
+      turn += process.visit(slice);
+      if (process.never_rests()) unresting += static_cast<double>(slice);
+      longest_turn += static_cast<double>(slice);
       ++busy;
     }
   }
@@ -176,19 +179,20 @@ void TimeSliceWeights::serve(double span) {
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      const double used = process.visit(entry.slice);
+      const Time own_slice = entry.slice_of(process);
+      const double used = process.visit(own_slice);
       const double taken = span * used / turn;
       const double own = taken * process.yield + (process.never_rests() ? left * used / unresting : 0);
       process.taken += taken;
       process.charged += own;
       process.wall += span;
-      const auto slice = static_cast<double>(entry.slice);
+      const auto slice = static_cast<double>(own_slice);
       const double rounds = span / (turn - used + slice);  // while it fills its time slices
       process.rounds += rounds;
       process.filled += rounds * slice;
-      process.least += span * static_cast<double>(entry.slice) / longest_turn;
+      process.least += span * slice / longest_turn;
       // It has more at a time than it has said.
-      if (const double least = process.certain(entry.slice); least > static_cast<double>(process.burst))
+      if (const double least = process.certain(own_slice); least > static_cast<double>(process.burst))
         process.burst = static_cast<Time>(least);
       charge(entry, own + rounds * switches_within(entry));
     }
@@ -220,6 +224,7 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
     TimeSliceProcess& process = found->second.processes[load.process];
     process.seen = true;
     process.busy = load.busy;
+    process.priority = load.priority;
     if (load.busy) process.last_busy = found->second.last_busy = now_;
   }
   for (auto& [vgpu, entry] : entries_) {
@@ -228,6 +233,7 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
       return now_ - process.second.last_busy <= options_.memory;
     });
     entry.active_processes = std::max(1, static_cast<int>(active));
+    order_processes(entry);
   }
 }
 
@@ -254,7 +260,7 @@ bool TimeSliceWeights::is_bursty(const Entry& entry) const {
   bool any = false;
   for (const auto& [number, process] : entry.processes) {
     if (!works(process)) continue;
-    if (process.burst >= std::min(entry.slice, kShortBurst)) return false;
+    if (process.burst >= std::min(entry.slice_of(process), kShortBurst)) return false;
     any = true;
   }
   return any;
@@ -303,10 +309,12 @@ void TimeSliceWeights::count_cost(double span) {
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      const Time has = std::min(entry.slice, process.burst), would_have = std::min(entry.unbounded, process.burst);
+      const Time has = std::min(entry.slice_of(process), process.burst),
+                 would_have = std::min(entry.unbounded, process.burst);
       turn += static_cast<double>(has + options_.switch_cost);
       // In the time of one of its time slices of now, it would have this part of a longer one.
-      if (&entry != bound && would_have > has) extra += 1 - static_cast<double>(has) / static_cast<double>(would_have);
+      if (&entry != bound && !process.later && would_have > has)
+        extra += 1 - static_cast<double>(has) / static_cast<double>(would_have);
     }
   }
   if (turn > 0) bound->cost += span / turn * extra * static_cast<double>(options_.switch_cost);

@@ -36,6 +36,10 @@
 // - Time slices are long, since switches cost; where one virtual GPU wants a bound on its latency, those of the others
 //   together are shorter than that bound while it is active.
 //
+// - Of the processes of one virtual GPU that differ in priority, those that have work and the highest one have what the
+//   others leave of its time slices: these have short ones, so that who has little work at a time is not kept waiting.
+//   What the virtual GPU has in a round does not change.
+//
 // Pure: no clock, threads, system calls. Calls from one thread at a time.
 // Source: proportional shares with bounded lag, as BAND+ (band_plus.h); Gdev (USENIX ATC 2012), section 5.2.
 #pragma once
@@ -45,6 +49,7 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "vgpu-sched/policy/time_slice_process.h"
 #include "vgpu-sched/policy/types.h"
@@ -72,6 +77,10 @@ struct TimeSliceOptions {
   // A virtual GPU is active for so long after its last work; with little work at a time, longer: else the others' time
   // slices were long each time that it comes back.
   Time memory = 30 * kMillisecond, burst_memory = 300 * kMillisecond;
+  // What processes of lower priority have between two time slices of those that go first: so much together, switches
+  // included, and this part of what their virtual GPU has in a round, at most; at least `least` each.
+  Time later_most = 2 * kMillisecond;
+  int later_part = 8;
   // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them; sooner, and if
   // it is less far behind, who hardly pauses. Who rests more often all the same has longer pauses, and does not, until
   // this time is over; twice as long each time.
@@ -92,6 +101,7 @@ class TimeSliceWeights {
   struct Load {
     VgpuId vgpu = 0;
     std::uint32_t process = 0;  // its number within the virtual GPU
+    int priority = 0;           // among those of its virtual GPU: higher goes first
     bool busy = false;          // it has work on the engine
     Time measured = 0;          // of all its work that has ended: the sum of the times between begin and end
     Time own = 0;               // the part of `measured` that is known to hold nobody else's time
@@ -110,8 +120,12 @@ class TimeSliceWeights {
   // `loads`: all processes that there are. The time since the last call counts as that of those with work.
   void advance(Time now, std::span<const Load> loads);
 
-  // Of each of its active processes, from now on.
+  // Of each of its active processes, from now on; of those that go first, where they differ in priority.
   Time slice(VgpuId vgpu) const;
+  // Of one of them.
+  Time slice(VgpuId vgpu, std::uint32_t process) const;
+  // Some virtual GPU has processes with work that go after others of its own.
+  bool orders_processes() const;
   // GPU time that it had, in sum.
   Time used(VgpuId vgpu) const;
   // It is to keep the engine also while it has no work, until its time slice is over.
@@ -129,6 +143,13 @@ class TimeSliceWeights {
   Time latency_cost(VgpuId vgpu) const;
 
  private:
+  struct Lengths {
+    Time first = 0;
+    Time later = 0;  // of processes that go after others of their virtual GPU; 0: there are none
+    bool operator==(const Lengths&) const = default;
+    Time of_later() const { return later == 0 ? first : later; }
+  };
+
   struct Entry {
     Share share;
     Time latency = 0;
@@ -140,7 +161,10 @@ class TimeSliceWeights {
     Time last_busy = -kLongest;
     std::map<std::uint32_t, TimeSliceProcess> processes;
     int active_processes = 1;
-    Time slice = 2 * kMillisecond;
+    int later_processes = 0;  // of these, those that go after others of its own
+    Time slice = 2 * kMillisecond, later_slice = slice;
+
+    Time slice_of(const TimeSliceProcess& process) const { return process.has_later ? later_slice : slice; }
     Time probed_at = -kLongest;    // when its last time slices for learning began,
     Time probe_until = -kLongest;  // and until when they last
     std::uint32_t probes = 0;
@@ -163,6 +187,8 @@ class TimeSliceWeights {
   double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
   void note(std::span<const Load> loads);
+  void order_processes(Entry& entry) const;
+  bool goes_on(const TimeSliceProcess& process) const;
   void share_out();
   bool works(const TimeSliceProcess& process) const;
   bool is_bursty(const Entry& entry) const;
@@ -172,6 +198,7 @@ class TimeSliceWeights {
                   const std::function<void(double burst, double part)>& use) const;
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
+  Lengths divided(Time whole, const Entry& entry) const;
   Time probing(Entry& entry, Time usual);
   void fit_keeps();
   void review_keep(Entry& entry, bool others);
@@ -179,16 +206,17 @@ class TimeSliceWeights {
   bool loses_by_switches(const Entry& entry) const;
   double too_little(const Entry& entry) const;
   bool gains_by_keeping(const Entry& entry) const;
-  void change_slices(const std::map<VgpuId, Time>& wanted);
+  void change_slices(const std::map<VgpuId, Lengths>& wanted);
+  bool is_ordered_anew(const std::pair<const VgpuId, Lengths>& wanted) const;
   Time whole_round();
-  bool changes_visits(const std::map<VgpuId, Time>& wanted) const;
+  bool changes_visits(const std::map<VgpuId, Lengths>& wanted) const;
   Time bounded(Time slice, const Entry& entry) const;
   Entry* tightest();
   void count_cost(double span);
 
   TimeSliceOptions options_;
   std::map<VgpuId, Entry> entries_;
-  std::map<VgpuId, Time> changed_;  // to what time slices were changed last, and whose
+  std::map<VgpuId, Lengths> changed_;  // to what time slices were changed last, and whose
   Time changed_at_ = -kLongest;
   Time now_ = 0;
   double left_ = 0;  // ns that those who rested were charged and did not have; below 0: had, and were not charged

@@ -16,7 +16,9 @@ constexpr std::chrono::milliseconds kSeenAfter{3};
 
 // How long they are now; 0: there are none. When that changed is noted.
 uint64_t GateView::hardware_slice() {
-  const uint64_t length = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  const uint64_t all = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  const uint64_t own = grant_page_->gates[slot_][kCompute].own_time_slice_ns.load(std::memory_order_relaxed);
+  const uint64_t length = all == 0 ? 0 : std::max(all, own);
   if (hardware_slice_ns_.exchange(length) != length) hardware_slice_since_ = clock_.now();
   return length;
 }

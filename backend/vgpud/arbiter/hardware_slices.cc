@@ -155,7 +155,10 @@ void HardwareSlices::leave(sched::Time now) {
   on_ = false;
   for (VgpuState& vgpu : table_->all()) {
     vgpu.sliced.open = false;
-    if (vgpu.grant_page) vgpu.grant_page->time_slice_ns = vgpu.grant_page->keep_engine = 0;
+    if (vgpu.grant_page) {
+      vgpu.grant_page->time_slice_ns = vgpu.grant_page->keep_engine = 0;
+      for (const auto& [slot, gates] : vgpu.slots) vgpu.grant_page->gates[slot][kCompute].own_time_slice_ns = 0;
+    }
     unqueued_->put_back(vgpu, now);
   }
 }
@@ -204,7 +207,8 @@ void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
 
 // Somebody is to be held to a share or a cap.
 bool HardwareSlices::is_steered(sched::Time now) const {
-  return weights_.active() > 1 || std::ranges::any_of(table_->all(), [&](const VgpuState& vgpu) {
+  return weights_.active() > 1 || weights_.orders_processes() ||
+         std::ranges::any_of(table_->all(), [&](const VgpuState& vgpu) {
            return vgpu.shares[kCompute].cap < 100 && now - vgpu.last_wanted[kCompute] <= options_->period_ns;
          });
 }
@@ -222,6 +226,7 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
       if (busy || state.waiting) vgpu.last_wanted[kCompute] = now;
       loads.push_back({.vgpu = vgpu.id,
                        .process = slot,
+                       .priority = options_->process_priorities ? GrantTable::priority_at(vgpu, slot, kCompute) : 0,
                        .busy = busy,
                        .measured = state.sliced.measured,
                        .own = state.sliced.own,
@@ -269,11 +274,17 @@ void HardwareSlices::post_alone(VgpuState& vgpu) {
 }
 
 // Work that is longer than that may have been interrupted.
-void HardwareSlices::post_slice(VgpuState& vgpu) {
+void HardwareSlices::post_slice(VgpuState& vgpu) const {
   if (!vgpu.grant_page) return;
   std::atomic<uint64_t>& word = vgpu.grant_page->time_slice_ns;
   const auto slice = static_cast<uint64_t>(shortest_slice(vgpu));
   if (word.load(std::memory_order_relaxed) != slice) word = slice;
+  for (const auto& [slot, gates] : vgpu.slots) {
+    const auto own = static_cast<uint64_t>(slice_at(vgpu, slot, gates[kCompute]).value_or(0));
+    std::atomic<uint64_t>& own_word = vgpu.grant_page->gates[slot][kCompute].own_time_slice_ns;
+    const uint64_t differs = options_->process_priorities && own > slice ? own : 0;
+    if (own_word.load(std::memory_order_relaxed) != differs) own_word = differs;
+  }
 }
 
 void HardwareSlices::post_keep(VgpuState& vgpu) {
@@ -283,15 +294,18 @@ void HardwareSlices::post_keep(VgpuState& vgpu) {
   if (word.load(std::memory_order_relaxed) != keeps) word = keeps;
 }
 
-// What the hardware has for its processes, as far as it is known.
+// What the hardware has for a process, as far as it is known.
+std::optional<sched::Time> HardwareSlices::slice_at(const VgpuState& vgpu, uint32_t slot, const GateState& gate) {
+  const auto runner = vgpu.sliced.runners.find(slot);
+  if (runner == vgpu.sliced.runners.end() || runner->second.groups == 0) return std::nullopt;
+  const sched::Time ordered = gate.sliced.ordered_us * sched::kMicrosecond * runner->second.groups;
+  return ordered == 0 ? kDriversSlice : ordered;
+}
+
 sched::Time HardwareSlices::shortest_slice(const VgpuState& vgpu) {
   sched::Time shortest = sched::kLongest;
-  for (const auto& [slot, gates] : vgpu.slots) {
-    const auto runner = vgpu.sliced.runners.find(slot);
-    if (runner == vgpu.sliced.runners.end() || runner->second.groups == 0) continue;
-    const sched::Time ordered = gates[kCompute].sliced.ordered_us * sched::kMicrosecond * runner->second.groups;
-    shortest = std::min(shortest, ordered == 0 ? kDriversSlice : ordered);
-  }
+  for (const auto& [slot, gates] : vgpu.slots)
+    shortest = std::min(shortest, slice_at(vgpu, slot, gates[kCompute]).value_or(sched::kLongest));
   return shortest == sched::kLongest ? kDriversSlice : shortest;
 }
 
@@ -301,7 +315,8 @@ void HardwareSlices::order(VgpuState& vgpu, sched::Time now) {
     const auto runner = vgpu.sliced.runners.find(slot);
     if (now - gate.busy_at > options_->period_ns || runner == vgpu.sliced.runners.end() || runner->second.groups == 0)
       continue;
-    const auto wanted = static_cast<uint32_t>(weights_.slice(vgpu.id) / runner->second.groups / sched::kMicrosecond);
+    const auto wanted =
+        static_cast<uint32_t>(weights_.slice(vgpu.id, slot) / runner->second.groups / sched::kMicrosecond);
     const bool changes = std::exchange(gate.ordered_us, wanted) != wanted;
     sched::Time& checked_at = runner->second.checked_at;
     if (!changes && now - checked_at < kCheck) continue;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace bandsaw {
 class GrantTable;
 class UnqueuedGates;
 struct ArbiterOptions;
+struct GateState;
 struct VgpuState;
 
 // What is known of the channel groups of the runner in one slot, from its session.
@@ -101,8 +103,9 @@ class HardwareSlices {
   void enter(sched::Time now);
   void set_open(VgpuState& vgpu, bool open);
   void post_alone(VgpuState& vgpu);
-  static void post_slice(VgpuState& vgpu);
+  void post_slice(VgpuState& vgpu) const;
   void post_keep(VgpuState& vgpu);
+  static std::optional<sched::Time> slice_at(const VgpuState& vgpu, uint32_t slot, const GateState& gate);
   static sched::Time shortest_slice(const VgpuState& vgpu);
   bool is_steered(sched::Time now) const;
   sched::Time sample(sched::Time now);

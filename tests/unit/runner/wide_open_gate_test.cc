@@ -190,6 +190,17 @@ TEST_F(WideOpenGate, WhatCannotBeLearntIsToldToTheArbiter) {
   EXPECT_EQ(charge(500 * kUnit), 28 * kUnit);
 }
 
+// Those of another process of its virtual GPU are shorter.
+TEST_F(WideOpenGate, ItsOwnTimeSlicesCount) {
+  grant_page_->time_slice_ns = 10 * kUnit;
+  gate().own_time_slice_ns = 90 * kUnit;
+  sample(kShort, 4 * kUnit);
+  sample(kLong, 28 * kUnit);
+  EXPECT_EQ(gate().cut_samples, 0u);
+  launch(kLong);
+  EXPECT_EQ(charge(500 * kUnit), 28 * kUnit);
+}
+
 // With the lengths of time slices their round begins anew.
 TEST_F(WideOpenGate, WhileTimeSlicesChangeNothingIsLearnt) {
   grant_page_->time_slice_ns = 10 * kUnit;

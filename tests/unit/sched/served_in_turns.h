@@ -17,6 +17,7 @@ namespace bandsaw::sched {
 // One process: it has work for `busy`, then none for `pause`, and so on. `busy` 0: always.
 struct Program {
   VgpuId vgpu = 0;
+  int priority = 0;  // within its virtual GPU
   Time busy = 0, pause = 0;
   Time left = 0, back_at = 0;  // of its present work; when there is work again
   Time served = 0, steps = 0, paused = 0;
@@ -107,7 +108,7 @@ class TimeSliceWeightsTest : public testing::Test {
   }
   void serve(Program& program) {
     program.longest_wait = std::max(program.longest_wait, now_ - program.ready_since);
-    const Time slice = weights_.slice(program.vgpu);
+    const Time slice = weights_.slice(program.vgpu, static_cast<uint32_t>(&program - &programs_[0]));
     bool alone = true;
     for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
     if (program.can_keep && program.busy != 0 && program.pause <= kMillisecond && weights_.keeps(program.vgpu))
@@ -165,6 +166,7 @@ class TimeSliceWeightsTest : public testing::Test {
       const Program& program = programs_[i];
       loads.push_back({.vgpu = program.vgpu,
                        .process = i,
+                       .priority = program.priority,
                        .busy = program.has_work(now_),
                        .measured = program.measured,
                        .own = program.knows ? program.measured : 0,

@@ -207,6 +207,37 @@ TEST_F(ArbiterTimeSlicesTest, ProcessesOfOneVirtualGpuHaveTheTimeSlicesThatTheyA
   EXPECT_NEAR(static_cast<double>(first.slice), static_cast<double>(told()), kMicrosecond);
 }
 
+// Where priorities of processes are kept, who goes first has nearly all of the virtual GPU's time.
+TEST_F(ArbiterTimeSlicesTest, PrioritiesOfProcessesDivideTheTimeOfTheirVirtualGpu) {
+  for (const bool kept : {false, true}) {
+    programs_.clear();
+    make({.process_priorities = kept});
+    join("a", 50), join("b", 50);
+    Program &high = start("a"), &low = start("a"), &other = start("b");
+    high.gate().priority = 5;
+    run_for(kSecond);
+    for (Program* program : {&high, &low, &other}) percent(*program, 1);
+    run_for(2 * kSecond);
+    const double of_high = percent(high, 2 * kSecond), of_low = percent(low, 2 * kSecond);
+    EXPECT_NEAR(of_high + of_low, 50, 2) << "what the virtual GPU has does not change";
+    EXPECT_NEAR(of_high, kept ? 45 : 25, 3);
+    EXPECT_NEAR(percent(other, 2 * kSecond), 50, 2);
+    // Each runner judges its samples by its own.
+    const uint64_t own = high.gate().own_time_slice_ns, shortest = high.grant_page->time_slice_ns;
+    EXPECT_EQ(low.gate().own_time_slice_ns, 0u);
+    EXPECT_NEAR(static_cast<double>(low.slice), static_cast<double>(shortest), kMicrosecond);
+    EXPECT_NEAR(static_cast<double>(high.slice), static_cast<double>(kept ? own : shortest), kMicrosecond);
+    EXPECT_EQ(own > shortest, kept);
+    // Alone in its virtual GPU, the other has all of it.
+    high.at_once = 0;
+    run_for(kSecond);
+    percent(low, 1);
+    run_for(2 * kSecond);
+    EXPECT_NEAR(percent(low, 2 * kSecond), 50, 2);
+    core_.reset();
+  }
+}
+
 TEST_F(ArbiterTimeSlicesTest, WhoIsAloneAsksOnce) {
   make();
   join("a", 50), join("b", 50);
