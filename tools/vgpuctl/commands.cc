@@ -42,27 +42,30 @@ Result<json> idle_suspend(const std::string& text) {
   uint32_t seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error == std::errc() && end == text.data() + text.size()) return json(seconds);
-  return Status::error(EINVAL, "'{}' is no time; write a number of seconds, never or default", text.substr(0, 64));
+  return Status::error(EINVAL, "--idle-suspend: '{}' is no time; write a number of seconds, never or default",
+                       text.substr(0, 64));
+}
+
+// Of a size that may be left out. `none`: the word for 0.
+Status take_size(const std::string& text, std::string_view key, std::string_view none, json* body) {
+  if (text.empty()) return {};
+  const auto bytes = parse_size(text == none ? "0" : text);
+  if (!bytes.ok()) {
+    std::string option(key);
+    std::replace(option.begin(), option.end(), '_', '-');
+    return Status::error(EINVAL, "--{}: {}", option, bytes.status().message());
+  }
+  (*body)[key] = bytes.value();
+  return {};
 }
 
 // The shares that were given on the command line.
 Result<json> shares(const Options& options) {
   json body = json::object();
-  if (!options.memory.empty()) {
-    const auto bytes = parse_size(options.memory);
-    if (!bytes.ok()) return bytes.status();
-    body["memory"] = bytes.value();
-  }
-  if (!options.resident.empty()) {
-    const auto bytes = parse_size(options.resident == "all" ? "0" : options.resident);
-    if (!bytes.ok()) return bytes.status();
-    body["resident"] = bytes.value();
-  }
-  if (!options.host_memory.empty()) {
-    const auto bytes = parse_size(options.host_memory == "default" ? "0" : options.host_memory);
-    if (!bytes.ok()) return bytes.status();
-    body["host_memory"] = bytes.value();
-  }
+  Status sizes = take_size(options.memory, "memory", "", &body);
+  if (sizes.ok()) sizes = take_size(options.resident, "resident", "all", &body);
+  if (sizes.ok()) sizes = take_size(options.host_memory, "host_memory", "default", &body);
+  if (!sizes.ok()) return sizes;
   if (options.compute) body["compute"] = *options.compute;
   if (options.copy) body["copy"] = *options.copy;
   if (options.cap) body["cap"] = *options.cap;
@@ -109,7 +112,7 @@ int refuse_scheduler_settings(const Options& options) {
 int create(const Options& options) {
   if (!scheduler_settings(options).empty()) return refuse_scheduler_settings(options);
   auto body = shares(options);
-  if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
+  if (!body.ok()) return print_wrong_usage(options, body.status().message());
   body.value()["name"] = options.name;
   if (!options.device.empty()) body.value()["device"] = options.device;
   return finish(options, call(options, "POST", "/v1/vgpus", body.value()), [](const json& view) {
@@ -170,7 +173,7 @@ int show(const Options& options) { return finish(options, call(options, "GET", v
 int set(const Options& options) {
   if (!scheduler_settings(options).empty()) return refuse_scheduler_settings(options);
   auto body = shares(options);
-  if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
+  if (!body.ok()) return print_wrong_usage(options, body.status().message());
   if (body.value().empty()) {
     return print_refusal({kUsage, "nothing to set", "give --memory, --compute, --copy or another (see --help)"},
                          options.json);

@@ -10,7 +10,8 @@ namespace bandsaw::ctl {
 
 struct Options {
   bool json = false;
-  std::string run;  // folder of control.sock
+  std::string called = "vgpuctl";  // the command, as it is typed
+  std::string run;                 // folder of control.sock
   std::string name;
   std::string memory, resident, host_memory, device, direct_mode, direct_group;  // empty: not given
   std::optional<int64_t> compute, copy, cap, reserve, priority, latency_us, kernel_deadline_ms, sms;

@@ -42,13 +42,17 @@ Reply call(const Options& options, const std::string& method, const std::string&
                  content.value("hint", "")};
 }
 
+int print_wrong_usage(const Options& options, const std::string& error) {
+  return print_refusal({kUsage, error, fmt::format("see `{} --help`", options.called)}, options.json);
+}
+
 int print_list(const Options& options, const Reply& reply,
                std::vector<std::vector<std::string>> (*rows)(nlohmann::json list)) {
   if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
   auto lines = rows(std::get<nlohmann::json>(reply));
   if (!options.columns.empty()) {
     auto chosen = chosen_columns(lines, options.columns);
-    if (!chosen.ok()) return print_refusal({kUsage, chosen.status().message(), ""}, options.json);
+    if (!chosen.ok()) return print_wrong_usage(options, chosen.status().message());
     lines = std::move(chosen.value());
   }
   if (options.no_header) lines.erase(lines.begin());

@@ -32,6 +32,9 @@ int finish(const Options& options, const Reply& reply, Print print) {
   return kOk;
 }
 
+// What was given to a command cannot be: says so, and where it is written what can. Returns the exit code.
+int print_wrong_usage(const Options& options, const std::string& error);
+
 // The list that vgpud has given, as a table of the columns that were asked for, or as JSON. `rows`: its headings and
 // lines.
 int print_list(const Options& options, const Reply& reply,

@@ -110,7 +110,10 @@ Status write_script(const std::string& folder, const std::string& path, const st
 int install_hook(const Options& options) {
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return print_refusal({kRefused, "cannot tell where vgpuctl lies: " + error.message(), ""}, options.json);
+  if (error) {
+    return print_refusal({kRefused, "cannot tell where vgpuctl lies: " + error.message(), "it needs /proc"},
+                         options.json);
+  }
   std::vector<std::string> paths;
   for (const libvirt::HookDriver& driver : libvirt::kHookDrivers) {
     const std::string folder = fmt::format("{}/{}.d", options.hooks, driver.driver);

@@ -40,16 +40,23 @@ std::string not_converted(const CLI::App& command, const std::string& said) {
                      said.substr(between + kBetween.size()));
 }
 
+// The command that was given, as far as there is one, and how it is typed.
+CLI::App* given_command(CLI::App* app, std::string* called) {
+  *called = app->get_name();
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    *called += " " + app->get_name();
+  }
+  return app;
+}
+
 // What was wrong with the command line, and what to do.
 Refusal wrong_usage(CLI::App& app, const CLI::ParseError& error) {
-  CLI::App* command = &app;
-  std::string called = app.get_name();
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    called += " " + command->get_name();
-  }
+  std::string called;
+  CLI::App* const command = given_command(&app, &called);
   const std::string help = fmt::format("see `{} --help`", called);
-  const std::vector<std::string> extra = app.remaining(true);
+  std::vector<std::string> extra = app.remaining(true);
+  std::erase(extra, "--json");  // where a command is missing, that is what is wrong
   if (command->get_require_subcommand_min() > 0) {
     std::vector<std::string> names;
     for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; })) {
@@ -118,14 +125,17 @@ int main(int argc, char** argv) {
   const auto table = bandsaw::ctl::describe_commands(&app, &options);
   if (argc >= 2 && argv[1] == std::string_view("complete-words")) return print_offers(app, options, argc, argv);
   if (argc == 3 && argv[1] == std::string_view("--write-manual")) return bandsaw::ctl::write_manuals(app, argv[2]);
+  // Whatever else is wrong, as an option without its value, whose value it would be.
+  const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
     return bandsaw::ctl::print_refusal(wrong_usage(app, error), json);
   }
+  given_command(&app, &options.called);
+  options.json |= json;
   for (const bandsaw::ctl::Command& command : table) {
     if (command.app->parsed()) return command.run(options);
   }

@@ -311,7 +311,7 @@ int migrate(const Options& options) {
   // Half of it is worse than all or nothing: what it starts ignores them too.
   for (const int one : {SIGINT, SIGTERM, SIGHUP}) ::signal(one, SIG_IGN);
   const auto command = options.remote.empty() ? OtherHost::command_of(options.to) : Result<std::string>(options.remote);
-  if (!command.ok()) return print_refusal({kUsage, command.status().message(), ""}, options.json);
+  if (!command.ok()) return print_wrong_usage(options, command.status().message());
   Migration migration(options, OtherHost(command.value()));
   const Status status = migration.run();
   if (!status.ok()) {

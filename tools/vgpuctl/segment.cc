@@ -53,7 +53,7 @@ std::string target_of(const Options& options, const char* action = "") {
 
 int create_segment(const Options& options) {
   const auto bytes = parse_size(options.size);
-  if (!bytes.ok()) return print_refusal({kUsage, bytes.status().message(), ""}, options.json);
+  if (!bytes.ok()) return print_wrong_usage(options, bytes.status().message());
   const json body = {{"name", options.name}, {"vgpu", options.vgpu}, {"size", bytes.value()}};
   return finish(options, call(options, "POST", "/v1/segments", body), [](const json& made) {
     fmt::print("created {}: {} of {}'s memory\n", made.value("name", ""), format_size(made.value("bytes", uint64_t{0})),

@@ -15,6 +15,15 @@ import pytest
 
 from daemon_case import VGPUCTL, VGPUD, DaemonCase, until
 
+WRONG = [
+    "create web0 --memory 8X", "create web0 --memory 8G --resident 4Q", "create web0 --memory 8G --host-memory -1",
+    "create web0 --memory 8G --limit apples", "create web0 --memory 8G --limit streams=many",
+    "create web0 --memory 8G --idle-suspend soon", "create web0 --memory", "create web0", "create",
+    "set web0 --memory 8X", "set web0", "list -o colour", "segment", "segment create s --vgpu web0 8X",
+    "segment create s --vgpu", "scheduler", "scheduler set", "report web0 --last 3y", "trace --seconds soon",
+    "top --interval 0", "completion fishh", "attach web0 vm --hypervisor vmm", "xml web0 --xl",
+    "hook", "lst", ""]
+
 
 class TestControl(DaemonCase):
     def test_shares_and_policies(self):
@@ -161,10 +170,19 @@ class TestControl(DaemonCase):
         self.refused(2, "see `vgpuctl create --help`", "create", "web0")
         self.refused(2, "--compute takes a whole number, and not '30percent'", "create", "web0", "--memory", "1G",
                      "--compute", "30percent")
+        self.refused(2, "--memory: '8X' is not a size; write for example", "create", "web0", "--memory", "8X")
+        self.refused(2, "`vgpuctl segment` needs a command", "segment")
         for program in (VGPUCTL, VGPUD):
             said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
             assert re.fullmatch(rf"{program.name} \d+\.\d+\.\d+\n", said), said
         assert "Usage" in self.ok("create", "--help")
+
+    def test_wrong_usage_as_json_says_what_to_do(self):
+        for wrong in WRONG:
+            said = self.ctl(*wrong.split(), "--json")
+            assert said.returncode == 2 and not said.stderr, said
+            refusal = json.loads(said.stdout)
+            assert set(refusal) == {"error", "hint"} and all(refusal.values()), (wrong, refusal)
 
     def test_list(self):
         for name in ("vm-10", "vm-2"):
