@@ -50,8 +50,9 @@ struct QuadForm {
 };
 static_assert(sizeof(QuadForm) == 4);
 
-// A fragment of wmma: PTX leaves open which lane holds which element, so the lanes hold the matrix row by row, from the
-// beginning again where they have room for more.
+// A fragment of wmma: PTX leaves open which lane holds which element, so the first words of all lanes hold the first
+// words of the matrix, row by row, then the second words the next, from the beginning again where there is room for
+// more.
 struct WmmaFragment {
   uint8_t type = 0;  // MatrixType
   uint8_t rows = 0, columns = 0, registers = 0;

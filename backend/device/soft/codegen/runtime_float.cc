@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/device/soft/codegen/half.h"
+#include "backend/device/soft/codegen/lanes.h"
 #include "backend/device/soft/codegen/runtime.h"
 
 namespace bandsaw::soft {
@@ -11,19 +12,6 @@ namespace {
 template <uint16_t (*F)(double, Rounding), Rounding M>
 void narrow_lanes(const double* a, uint16_t* out) {
   for (int l = 0; l < kWarpLanes; ++l) out[l] = F(a[l], M);
-}
-
-uint32_t to_tf32(uint32_t bits, uint32_t flags) {
-  uint32_t mode = flags & 3, exponent = bits >> 23 & 255;
-  if ((flags & 4) && (bits >> 31)) {  // relu; NaN stays
-    if (exponent != 255 || !(bits & 0x7fffff)) return 0;
-  }
-  if (exponent == 255) return bits & 0x7fffff ? 0x7fffffff : (flags & 8 ? (bits & 0x80000000) | 0x7f7fe000 : bits);
-  if (mode == 0) bits += 0x1000;                    // rna
-  if (mode == 2) bits += 0xfff + (bits >> 13 & 1);  // rn
-  bits &= ~0x1fffu;
-  if ((flags & 8) && (bits >> 23 & 255) == 255) bits = (bits & 0x80000000) | 0x7f7fe000;
-  return bits;
 }
 
 // satfinite: too large gives the largest finite number; NaN stays NaN (0x7f in both formats).
@@ -67,9 +55,6 @@ float from_fp8(uint8_t v, bool e5m2) {
 }  // namespace
 
 extern "C" {
-static void bsw_cvt_tf32(const uint32_t* a, uint32_t* out, uint32_t flags) {
-  for (int l = 0; l < kWarpLanes; ++l) out[l] = to_tf32(a[l], flags);
-}
 static void bsw_cvt_fp8x2(const float* high, const float* low, uint16_t* out, uint32_t format) {
   bool e5m2 = format & 1, relu = format & 2;
   for (int l = 0; l < kWarpLanes; ++l)
@@ -115,7 +100,7 @@ void add_float_symbols(SymbolTable* table) {
   add("bsw_cvt_bf16_f64_rz", narrow_lanes<to_bf16, Rounding::kZero>);
   add("bsw_cvt_bf16_f64_rm", narrow_lanes<to_bf16, Rounding::kDown>);
   add("bsw_cvt_bf16_f64_rp", narrow_lanes<to_bf16, Rounding::kUp>);
-  add("bsw_cvt_tf32", bsw_cvt_tf32);
+  add("bsw_cvt_tf32", round_to_tf32);
   add("bsw_cvt_fp8x2", bsw_cvt_fp8x2);
   add("bsw_cvt_f16x2_fp8x2", bsw_cvt_f16x2_fp8x2);
   add("bsw_redux_f32", bsw_redux_f32);

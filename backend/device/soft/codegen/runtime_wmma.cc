@@ -1,15 +1,15 @@
-// wmma: fragments to whole matrices and back.
+// wmma: products of fragments, and fragments in memory. The registers of a fragment are arrays of 32 lanes; these
+// words, one after another, are those of the matrix, row after row, and from the beginning again where there is room
+// for more.
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <type_traits>
 
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/matrix.h"
 #include "backend/device/soft/codegen/product.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/codegen/transposed.h"
 
 namespace bandsaw::soft {
 namespace {
@@ -36,156 +36,49 @@ struct Slots {
   explicit Slots(const WmmaFragment& f)
       : size(size_of(MatrixType(f.type))),
         word(size == 8 ? 8 : 4),
-        each(f.registers * word / size),
+        per_word(word / size),
+        each(f.registers * per_word),
         total(uint32_t{f.rows} * f.columns) {}
   size_t byte(uint32_t lane, uint32_t e) const {
-    const uint32_t per_word = word / size;
     return (size_t{e / per_word} * kWarpLanes + lane) * word + e % per_word * size;
   }
-  uint32_t index(uint32_t lane, uint32_t e) const { return (lane * each + e) % total; }
-  const uint32_t size, word, each, total;
+  uint32_t index(uint32_t lane, uint32_t e) const {
+    return ((e / per_word * kWarpLanes + lane) * per_word + e % per_word) % total;
+  }
+  const uint32_t size, word, per_word, each, total;
 };
+
+uint32_t elements_of(const WmmaFragment& f) { return uint32_t{f.rows} * f.columns; }
+
+// Where there is room for more than the matrix.
+void repeat(const WmmaFragment& f, std::byte* registers) {
+  const uint32_t size = size_of(MatrixType(f.type)), total = elements_of(f) * size;
+  const uint32_t room = f.registers * kWarpLanes * (size == 8 ? 8 : 4);
+  for (uint32_t at = total; at < room; at += total) std::memcpy(registers + at, registers, std::min(total, room - at));
+}
 
 // Words hold elements of a row of a, and of a column of b.
-void whole_packed(const WmmaFragment& f, bool right, const std::byte* registers, float* matrix) {
+void whole_packed(const WmmaFragment& f, bool right, const std::byte* registers, double* matrix) {
   const auto type = MatrixType(f.type);
   const uint32_t each = matrix_elements(type), bits = 32 / each;
-  const uint32_t words = uint32_t{f.rows} * f.columns / each, columns = right ? f.columns : f.columns / each;
-  for (uint32_t l = 0; l < kWarpLanes; ++l)
-    for (uint32_t r = 0; r < f.registers; ++r) {
-      uint32_t word;
-      std::memcpy(&word, registers + (size_t{r} * kWarpLanes + l) * 4, 4);
-      const uint32_t at = (l * f.registers + r) % words, row = at / columns, column = at % columns;
-      for (uint32_t e = 0; e < each; ++e) {
-        const uint32_t value = word >> (e * bits) & ((1u << bits) - 1);
-        const bool negative = type == MatrixType::kS4 && value & 8;
-        float& to = right ? matrix[(row * each + e) * f.columns + column] : matrix[row * f.columns + column * each + e];
-        to = static_cast<float>(value) - (negative ? 16.0f : 0.0f);
-      }
+  const uint32_t words = elements_of(f) / each, columns = right ? f.columns : f.columns / each;
+  for (uint32_t at = 0; at < words; ++at) {
+    uint32_t word;
+    std::memcpy(&word, registers + size_t{at} * 4, 4);
+    const uint32_t row = at / columns, column = at % columns;
+    for (uint32_t e = 0; e < each; ++e) {
+      const uint32_t value = word >> (e * bits) & ((1u << bits) - 1);
+      const bool negative = type == MatrixType::kS4 && value & 8;
+      double& to = right ? matrix[(row * each + e) * f.columns + column] : matrix[row * f.columns + column * each + e];
+      to = static_cast<double>(value) - (negative ? 16 : 0);
     }
-}
-
-// Registers are arrays of 32 lanes. Lane after lane, they hold the words of the matrix, row after row, and from the
-// beginning again where there is room for more. Words of f64 have 64 bits.
-template <class F>
-void with_words(const WmmaFragment& f, F&& visit) {
-  const uint32_t bytes = uint32_t{f.rows} * f.columns * size_of(MatrixType(f.type));
-  if (MatrixType(f.type) == MatrixType::kF64) return visit(uint64_t{}, bytes / 8);
-  visit(uint32_t{}, bytes / 4);
-}
-
-// Whether each of these lanes holds `kEach` words of its own, and those behind them the same again.
-template <class W, uint32_t kEach>
-struct Transposed {
-  using Word [[gnu::may_alias]] = W;
-
-  [[gnu::optimize("O3")]] static void gather(const std::byte* registers, std::byte* matrix, uint32_t lanes) {
-    const auto* const from = reinterpret_cast<const Word*>(registers);
-    auto* const to = reinterpret_cast<Word*>(matrix);
-    for (uint32_t l = 0; l < lanes; ++l)
-      for (uint32_t r = 0; r < kEach; ++r) to[l * kEach + r] = from[r * kWarpLanes + l];
-  }
-  [[gnu::optimize("O3")]] static void spread(const std::byte* matrix, std::byte* registers, uint32_t lanes) {
-    const auto* const from = reinterpret_cast<const Word*>(matrix);
-    auto* const to = reinterpret_cast<Word*>(registers);
-    for (uint32_t first = 0; first < kWarpLanes; first += lanes)
-      for (uint32_t l = 0; l < lanes; ++l)
-        for (uint32_t r = 0; r < kEach; ++r) to[r * kWarpLanes + first + l] = from[l * kEach + r];
-  }
-};
-
-// f.template operator()<registers>(lanes) for fragments whose lanes hold whole parts of the matrix. False: it is not
-// called.
-template <class F>
-bool with_lanes(const WmmaFragment& f, uint32_t total, F&& visit) {
-  const uint32_t lanes = total / std::max<uint32_t>(f.registers, 1);
-  if (lanes == 0 || lanes * f.registers != total || kWarpLanes % lanes != 0) return false;
-  switch (f.registers) {
-    case 1:
-      return visit.template operator()<1>(lanes), true;
-    case 2:
-      return visit.template operator()<2>(lanes), true;
-    case 4:
-      return visit.template operator()<4>(lanes), true;
-    case 8:
-      return visit.template operator()<8>(lanes), true;
-    default:
-      return false;
   }
 }
 
-void gather(const WmmaFragment& f, const std::byte* registers, std::byte* matrix) {
-  with_words(f, [&]<class W>(W word, uint32_t total) {
-    const auto all = [&]<uint32_t kEach>(uint32_t lanes) { Transposed<W, kEach>::gather(registers, matrix, lanes); };
-    if (with_lanes(f, total, all)) return;
-    for (uint32_t l = 0, at = 0; l < kWarpLanes && at < total; ++l)
-      for (uint32_t r = 0; r < f.registers && at < total; ++r, ++at) {
-        std::memcpy(&word, registers + (r * kWarpLanes + l) * sizeof word, sizeof word);
-        std::memcpy(matrix + at * sizeof word, &word, sizeof word);
-      }
-  });
-}
-
-void spread(const WmmaFragment& f, const std::byte* matrix, std::byte* registers) {
-  with_words(f, [&]<class W>(W word, uint32_t total) {
-    const auto all = [&]<uint32_t kEach>(uint32_t lanes) { Transposed<W, kEach>::spread(matrix, registers, lanes); };
-    if (with_lanes(f, total, all)) return;
-    for (uint32_t l = 0, at = 0; l < kWarpLanes; ++l)
-      for (uint32_t r = 0; r < f.registers; ++r, at = at + 1 == total ? 0 : at + 1) {
-        std::memcpy(&word, matrix + at * sizeof word, sizeof word);
-        std::memcpy(registers + (r * kWarpLanes + l) * sizeof word, &word, sizeof word);
-      }
-  });
-}
-
-void whole(const WmmaFragment& f, bool right, const std::byte* registers, float* matrix) {
-  if (is_matrix_integer(MatrixType(f.type)) && matrix_elements(MatrixType(f.type)) > 4)
-    return whole_packed(f, right, registers, matrix);
-  alignas(64) std::byte raw[kElementsMost * 4];
-  gather(f, registers, raw);
-  to_floats(MatrixType(f.type), raw, uint32_t{f.rows} * f.columns, matrix);
-}
-
-// f(type's elements in memory) for the types of sums.
-template <class F>
-void with_sum_type(MatrixType type, F&& f) {
-  if (type == MatrixType::kF16) return f(uint16_t{});
-  if (type == MatrixType::kF64) return f(double{});
-  if (type == MatrixType::kS32) return f(int32_t{});
-  f(float{});
-}
-
-void whole(const WmmaFragment& f, bool, const std::byte* registers, double* matrix) {
-  if (MatrixType(f.type) == MatrixType::kF64) return gather(f, registers, reinterpret_cast<std::byte*>(matrix));
-  with_sum_type(MatrixType(f.type), [&]<class T>(T element) {
-    alignas(64) std::byte raw[kElementsMost * sizeof(T)];
-    gather(f, registers, raw);
-    for (uint32_t i = 0; i < uint32_t{f.rows} * f.columns; ++i) {
-      std::memcpy(&element, raw + i * sizeof element, sizeof element);
-      if constexpr (std::is_same_v<T, uint16_t>)
-        matrix[i] = from_f16(element);
-      else
-        matrix[i] = element;
-    }
-  });
-}
-
-void put_all(const WmmaFragment& f, const double* sums, std::byte* registers) {
-  if (MatrixType(f.type) == MatrixType::kF64) return spread(f, reinterpret_cast<const std::byte*>(sums), registers);
-  with_sum_type(MatrixType(f.type), [&]<class T>(T) {
-    alignas(64) std::byte raw[kElementsMost * sizeof(T)];
-    for (uint32_t i = 0; i < uint32_t{f.rows} * f.columns; ++i) {
-      T value;
-      if constexpr (std::is_same_v<T, uint16_t>)
-        value = to_f16(sums[i]);
-      else if constexpr (std::is_same_v<T, int32_t>)  // sums of integers are exact, and wrap
-        value = static_cast<int32_t>(static_cast<uint32_t>(static_cast<int64_t>(sums[i])));
-      else
-        value = static_cast<T>(sums[i]);
-      std::memcpy(raw + i * sizeof value, &value, sizeof value);
-    }
-    spread(f, raw, registers);
-  });
+void whole(const WmmaFragment& f, bool right, const std::byte* registers, double* matrix) {
+  const auto type = MatrixType(f.type);
+  if (is_matrix_integer(type) && matrix_elements(type) > 4) return whole_packed(f, right, registers, matrix);
+  to_doubles(type, registers, elements_of(f), matrix);
 }
 
 // Where the lines of a matrix lie that all lanes access alike: rows, or columns of a column-major one. False: element
@@ -198,10 +91,15 @@ struct Lines {
     size = size_of(MatrixType(f.type));
     count = form.column_major ? f.columns : f.rows;
     elements = form.column_major ? f.rows : f.columns;
-    for (uint32_t l = 1; l < kWarpLanes; ++l) {
-      if (addresses[l] != addresses[0] || strides[l] != strides[0]) return false;
+    const bool differ = std::memcmp(addresses, addresses + 1, (kWarpLanes - 1) * sizeof *addresses) != 0 ||
+                        std::memcmp(strides, strides + 1, (kWarpLanes - 1) * sizeof *strides) != 0;
+    if (differ || mask != ~0u || addresses[0] % size || count > kMost) return false;
+    const uint64_t step = uint64_t{strides[0]} * size, all = (count - 1) * step + uint64_t{elements} * size;
+    const Resolved together = find_bytes(*warp, 0, addresses[0], all, AccessSpace(form.space), write);
+    if (together.kind == Resolved::kFound && !together.local) {
+      for (uint32_t i = 0; i < count; ++i) lines[i] = together.pointer + i * step;
+      return true;
     }
-    if (mask != ~0u || addresses[0] % size || count > kMost) return false;
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t address = addresses[0] + i * strides[0] * size;
       const Resolved at = find_bytes(*warp, 0, address, uint64_t{elements} * size, AccessSpace(form.space), write);
@@ -241,6 +139,11 @@ void each_part(const Lines& at, const WmmaAccess& form, F&& visit) {
   }
 }
 
+void load_lines(const Lines& at, const WmmaAccess& form, std::byte* matrix) {
+  if (form.column_major && transpose(at.lines.data(), at.count, at.elements, at.size, matrix)) return;
+  each_part(at, form, [&](uint32_t to, const std::byte* from, uint32_t n) { copy_part(matrix + to, from, n); });
+}
+
 template <class Access>
 void each_element(uint32_t mask, const uint64_t* addresses, const uint32_t* strides, const WmmaAccess& form,
                   Access access) {
@@ -256,20 +159,28 @@ void each_element(uint32_t mask, const uint64_t* addresses, const uint32_t* stri
   }
 }
 
-template <class T>
-void multiply(const WmmaProduct& p, const std::byte* a, const std::byte* b, MatrixSum kind, double* sum) {
-  alignas(64) T left[kElementsMost], right[kElementsMost];
-  whole(p.a, false, a, left);
-  whole(p.b, true, b, right);
-  const uint32_t rows = p.d.rows, columns = p.d.columns, depth = p.a.columns;
-  if (kind != MatrixSum::kXor && kind != MatrixSum::kAnd)
-    return add_products(sum, left, right, {rows, columns, depth, columns, depth, columns});
-  for (uint32_t row = 0; row < rows; ++row)
-    for (uint32_t column = 0; column < columns; ++column)
-      for (uint32_t k = 0; k < depth; ++k) {
-        const bool x = left[row * depth + k] != 0, y = right[k * columns + column] != 0;
-        sum[row * columns + column] += kind == MatrixSum::kXor ? x != y : x && y;
+// Bits that differ, or are both set.
+void count_bits(const ProductShape& s, const double* left, const double* right, MatrixSum kind, double* sum) {
+  for (uint32_t row = 0; row < s.rows; ++row)
+    for (uint32_t column = 0; column < s.columns; ++column)
+      for (uint32_t k = 0; k < s.depth; ++k) {
+        const bool x = left[row * s.depth + k] != 0, y = right[k * s.columns + column] != 0;
+        sum[row * s.columns + column] += kind == MatrixSum::kXor ? x != y : x && y;
       }
+}
+
+ProductShape shape_of(const WmmaProduct& p) {
+  const uint32_t columns = p.d.columns, depth = p.a.columns;
+  return {p.d.rows, columns, depth, columns, depth, columns};
+}
+
+bool is_float(const WmmaFragment& f) { return MatrixType(f.type) == MatrixType::kF32; }
+
+// Of numbers of 64 bits: registers hold them as they are.
+void multiply_doubles(const WmmaProduct& p, const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d) {
+  fuse_products(reinterpret_cast<const double*>(c), reinterpret_cast<double*>(d), reinterpret_cast<const double*>(a),
+                reinterpret_cast<const double*>(b), shape_of(p));
+  repeat(p.d, d);
 }
 
 }  // namespace
@@ -279,10 +190,8 @@ static void bsw_wmma_load(WarpState* warp, uint32_t mask, const uint64_t* addres
                           std::byte* registers, uint64_t word) {
   const auto form = std::bit_cast<WmmaAccess>(word);
   if (Lines lines; lines.find(warp, mask, addresses, strides, form, false)) {
-    alignas(64) std::byte matrix[kElementsMost * 8];
-    each_part(lines, form, [&](uint32_t to, const std::byte* from, uint32_t n) { copy_part(matrix + to, from, n); });
-    spread(form.fragment, matrix, registers);
-    return;
+    load_lines(lines, form, registers);
+    return repeat(form.fragment, registers);
   }
   each_element(mask, addresses, strides, form, [&](uint32_t l, uint64_t address, size_t byte, uint32_t size) {
     read_bytes(warp, l, address, registers + byte, size, AccessSpace(form.space));
@@ -293,9 +202,7 @@ static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addre
                            const std::byte* registers, uint64_t word) {
   const auto form = std::bit_cast<WmmaAccess>(word);
   if (Lines lines; lines.find(warp, mask, addresses, strides, form, true)) {
-    alignas(64) std::byte matrix[kElementsMost * 8];
-    gather(form.fragment, registers, matrix);
-    each_part(lines, form, [&](uint32_t from, std::byte* to, uint32_t n) { copy_part(to, matrix + from, n); });
+    each_part(lines, form, [&](uint32_t from, std::byte* to, uint32_t n) { copy_part(to, registers + from, n); });
     return;
   }
   each_element(mask, addresses, strides, form, [&](uint32_t l, uint64_t address, size_t byte, uint32_t size) {
@@ -306,17 +213,25 @@ static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addre
 static void bsw_wmma(const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d, uint64_t first,
                      uint64_t second, uint32_t kind) {
   const auto p = std::bit_cast<WmmaProduct>(std::array<uint64_t, 2>{first, second});
-  alignas(64) double sum[kElementsMost];
-  whole(p.c, false, c, sum);
-  if (MatrixType(p.a.type) == MatrixType::kF64)
-    multiply<double>(p, a, b, MatrixSum(kind), sum);
-  else
-    multiply<float>(p, a, b, MatrixSum(kind), sum);
-  if (MatrixSum(kind) == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32) {
-    for (uint32_t i = 0; i < uint32_t{p.d.rows} * p.d.columns; ++i)
-      sum[i] = std::clamp<double>(sum[i], INT32_MIN, INT32_MAX);
+  const auto is_double = [](const WmmaFragment& f) { return MatrixType(f.type) == MatrixType::kF64; };
+  if (is_double(p.a) && is_double(p.b) && is_double(p.c) && is_double(p.d)) return multiply_doubles(p, a, b, c, d);
+  alignas(64) double left[kElementsMost], right[kElementsMost], sum[kElementsMost];
+  whole(p.a, false, a, left);
+  whole(p.b, true, b, right);
+  if (is_float(p.c) && is_float(p.d)) {
+    sum_products(reinterpret_cast<const float*>(c), reinterpret_cast<float*>(d), left, right, shape_of(p));
+    return repeat(p.d, d);
   }
-  put_all(p.d, sum, d);
+  whole(p.c, false, c, sum);
+  if (MatrixSum(kind) == MatrixSum::kXor || MatrixSum(kind) == MatrixSum::kAnd)
+    count_bits(shape_of(p), left, right, MatrixSum(kind), sum);
+  else
+    sum_products(sum, sum, left, right, shape_of(p));
+  if (MatrixSum(kind) == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32) {
+    for (uint32_t i = 0; i < elements_of(p.d); ++i) sum[i] = std::clamp<double>(sum[i], INT32_MIN, INT32_MAX);
+  }
+  from_doubles(MatrixType(p.d.type), sum, elements_of(p.d), d);
+  repeat(p.d, d);
 }
 }
 
