@@ -61,6 +61,55 @@ TEST(CodegenAccess, VectorsInAnyOrder) {
       }
 }
 
+// Each half of the warp reads one vector, as of a row of a tile; one lane may go elsewhere. `add`: to the place.
+Outcome read_rows(const std::string& type, const std::string& registers, const std::string& guard, bool same,
+                  const std::string& add, uint8_t** out) {
+  reset_memory();
+  const std::string other = same ? "" : "setp.eq.u32 %p, %r0, 21;\n@%p mov.u32 %r8, 48;\nsetp.ne.u32 %p, %r0, 3;\n";
+  Kernels kernels(kAccessHead +
+                  "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%a];\nst.shared.v4.u32 [%s], {%r1, %r2, %r3, %r4};\n"
+                  "bar.sync 0;\nshr.u32 %r8, %r0, 4;\nmad.lo.u32 %r8, %r8, 208, 32;\n" +
+                  other + "mov.u32 %s, rows;\nadd.u32 %s, %s, %r8;\nadd.u32 %s, %s, " + add + ";\n" + guard +
+                  "ld.shared." + type + " " + registers + ", [%s];\n" + guard + "st.global." + type + " [%b], " +
+                  registers + ";\nret;\n}\n");
+  EXPECT_TRUE(kernels.ok()) << kernels.log();
+  auto* in = array<uint8_t>(4 * kWords);
+  *out = array<uint8_t>(4 * kWords);
+  for (uint32_t i = 0; i < 4 * kWords; ++i) in[i] = static_cast<uint8_t>(i * 7 + 1 + i / 256);
+  return kernels.launch("k", {}, in, *out);
+}
+
+TEST(CodegenAccess, HalvesOfTheWarpReadRowsOfTiles) {
+  const struct {
+    const char *type, *registers;
+    uint32_t bytes;
+  } forms[] = {{"v2.u16", "{%h1, %h2}", 4},
+               {"v2.u32", "{%r1, %r2}", 8},
+               {"v2.u64", "{%d1, %d2}", 16},
+               {"v4.u32", "{%r1, %r2, %r3, %r4}", 16}};
+  for (const auto& f : forms)
+    for (const bool same : {true, false})
+      for (const char* guard : {"", "@%p "}) {
+        uint8_t* out = nullptr;
+        ASSERT_EQ(read_rows(f.type, f.registers, guard, same, "16", &out).fault, 0u);
+        for (uint32_t lane = 0; lane < 32; ++lane) {
+          const uint32_t row = (!same && lane == 21 ? 48 : 32 + lane / 16 * 208) + 16;
+          for (uint32_t i = 0; i < 16; ++i) {
+            const uint32_t at = row + i;
+            const bool copied = i < f.bytes && (*guard == 0 || lane != 3);
+            ASSERT_EQ(out[lane * 16 + i], copied ? static_cast<uint8_t>(at * 7 + 1 + at / 256) : 0) << f.type << lane;
+          }
+        }
+      }
+}
+
+TEST(CodegenAccess, RowsThatAreNotThereOrNotAlignedFault) {
+  uint8_t* out = nullptr;
+  EXPECT_NE(read_rows("v4.u32", "{%r1, %r2, %r3, %r4}", "", true, "4", &out).fault, 0u);
+  EXPECT_NE(read_rows("v2.u32", "{%r1, %r2}", "", true, "500000", &out).fault, 0u);
+  EXPECT_NE(read_rows("v2.u32", "{%r1, %r2}", "", true, "0xffffff00", &out).fault, 0u);
+}
+
 TEST(CodegenAccess, CopiesToSharedMemory) {
   for (const uint32_t bytes : {4, 8, 16})
     for (const char* guard : {"", "@%p "}) {

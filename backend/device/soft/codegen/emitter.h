@@ -161,7 +161,8 @@ class Emitter {
   V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
   V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
   V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);
-  V load_halves(const Location& l, V mask, unsigned bytes, llvm::BasicBlock* halves, llvm::BasicBlock* other);
+  std::vector<V> load_halves(const Location& l, V mask, unsigned bytes, unsigned count, llvm::BasicBlock* halves,
+                             llvm::BasicBlock* other);
   V local_pointer(const Op& op, const Location& l, uint64_t bytes, V* checked = nullptr);
   void op_ld(const Op& op);
   void op_st(const Op& op);
