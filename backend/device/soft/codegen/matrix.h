@@ -60,7 +60,7 @@ struct WmmaFragment {
 struct WmmaAccess {
   WmmaFragment fragment;
   uint8_t column_major = 0, space = 0;
-  uint16_t unused = 0;
+  uint8_t one_address = 0, one_stride = 0;  // known to be those of all lanes
 };
 static_assert(sizeof(WmmaAccess) == 8);
 struct WmmaProduct {

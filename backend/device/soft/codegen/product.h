@@ -13,6 +13,7 @@ namespace bandsaw::soft {
 struct ProductShape {
   uint32_t rows, columns, depth;
   uint32_t d_step, a_step, b_step;
+  bool operator==(const ProductShape&) const = default;
 };
 
 // d is c. The products are exact; the sums are rounded after each step, by rising depth.

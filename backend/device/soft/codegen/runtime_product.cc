@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "backend/device/soft/codegen/half.h"
@@ -60,11 +61,24 @@ __attribute__((always_inline)) inline void product(const Sum* c, Sum* d, const T
     }
 }
 
+// The shapes of wmma that are used most: what is known of them when this is compiled need not be computed at each call.
+constexpr ProductShape kUsual[] = {{8, 8, 4, 8, 4, 8}, {16, 16, 8, 16, 8, 16}, {16, 16, 16, 16, 16, 16}};
+
+template <uint32_t kRows, class Sum, class T, size_t kAt = 0>
+__attribute__((always_inline)) inline void product_of_shape(const Sum* c, Sum* d, const T* a, const T* b,
+                                                            const ProductShape& s) {
+  if constexpr (kAt < std::size(kUsual) && std::is_same_v<T, double>) {
+    if (s == kUsual[kAt]) return product<false, kRows>(c, d, a, b, kUsual[kAt]);
+    return product_of_shape<kRows, Sum, T, kAt + 1>(c, d, a, b, s);
+  }
+  product<false, kRows>(c, d, a, b, s);
+}
+
 // Exact products are the same in fused steps.
 template <class Sum, class T>
 __attribute__((target("avx512f"))) void product_avx512(const Sum* c, Sum* d, const T* a, const T* b,
                                                        const ProductShape& s) {
-  product<false, 8>(c, d, a, b, s);
+  product_of_shape<8>(c, d, a, b, s);
 }
 template <class Sum, class T>
 __attribute__((target("avx2,fma"))) void product_avx2(const Sum* c, Sum* d, const T* a, const T* b,

@@ -14,7 +14,7 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr size_t kElementsMost = 8 * 128;
+constexpr size_t kElementsMost = 8 * 128, kFloatsMost = 32 * 16;
 
 uint32_t size_of(MatrixType type) {
   switch (type) {
@@ -91,9 +91,12 @@ struct Lines {
     size = size_of(MatrixType(f.type));
     count = form.column_major ? f.columns : f.rows;
     elements = form.column_major ? f.rows : f.columns;
-    const bool differ = std::memcmp(addresses, addresses + 1, (kWarpLanes - 1) * sizeof *addresses) != 0 ||
-                        std::memcmp(strides, strides + 1, (kWarpLanes - 1) * sizeof *strides) != 0;
-    if (differ || mask != ~0u || addresses[0] % size || count > kMost) return false;
+    const auto same = [](const auto* lanes) {
+      return std::memcmp(lanes, lanes + 1, (kWarpLanes - 1) * sizeof *lanes) == 0;
+    };
+    if ((!form.one_address && !same(addresses)) || (!form.one_stride && !same(strides)) || mask != ~0u ||
+        addresses[0] % size || count > kMost)
+      return false;
     const uint64_t step = uint64_t{strides[0]} * size, all = (count - 1) * step + uint64_t{elements} * size;
     const Resolved together = find_bytes(*warp, 0, addresses[0], all, AccessSpace(form.space), write);
     if (together.kind == Resolved::kFound && !together.local) {
@@ -174,13 +177,36 @@ ProductShape shape_of(const WmmaProduct& p) {
   return {p.d.rows, columns, depth, columns, depth, columns};
 }
 
-bool is_float(const WmmaFragment& f) { return MatrixType(f.type) == MatrixType::kF32; }
+// The three are apart since large arrays make a product of small matrices slower than itself: their stack is cold.
 
-// Of numbers of 64 bits: registers hold them as they are.
+// Registers hold them as they are.
 void multiply_doubles(const WmmaProduct& p, const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d) {
   fuse_products(reinterpret_cast<const double*>(c), reinterpret_cast<double*>(d), reinterpret_cast<const double*>(a),
                 reinterpret_cast<const double*>(b), shape_of(p));
-  repeat(p.d, d);
+}
+
+[[gnu::noinline]] void multiply_floats(const WmmaProduct& p, const std::byte* a, const std::byte* b, const std::byte* c,
+                                       std::byte* d) {
+  alignas(64) double left[kFloatsMost], right[kFloatsMost];
+  whole(p.a, false, a, left);
+  whole(p.b, true, b, right);
+  sum_products(reinterpret_cast<const float*>(c), reinterpret_cast<float*>(d), left, right, shape_of(p));
+}
+
+[[gnu::noinline]] void multiply_any(const WmmaProduct& p, const std::byte* a, const std::byte* b, const std::byte* c,
+                                    MatrixSum kind, std::byte* d) {
+  alignas(64) double left[kElementsMost], right[kElementsMost], sum[kElementsMost];
+  whole(p.a, false, a, left);
+  whole(p.b, true, b, right);
+  whole(p.c, false, c, sum);
+  if (kind == MatrixSum::kXor || kind == MatrixSum::kAnd)
+    count_bits(shape_of(p), left, right, kind, sum);
+  else
+    sum_products(sum, sum, left, right, shape_of(p));
+  if (kind == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32) {
+    for (uint32_t i = 0; i < elements_of(p.d); ++i) sum[i] = std::clamp<double>(sum[i], INT32_MIN, INT32_MAX);
+  }
+  from_doubles(MatrixType(p.d.type), sum, elements_of(p.d), d);
 }
 
 }  // namespace
@@ -212,25 +238,18 @@ static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addre
 
 static void bsw_wmma(const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d, uint64_t first,
                      uint64_t second, uint32_t kind) {
-  const auto p = std::bit_cast<WmmaProduct>(std::array<uint64_t, 2>{first, second});
-  const auto is_double = [](const WmmaFragment& f) { return MatrixType(f.type) == MatrixType::kF64; };
-  if (is_double(p.a) && is_double(p.b) && is_double(p.c) && is_double(p.d)) return multiply_doubles(p, a, b, c, d);
-  alignas(64) double left[kElementsMost], right[kElementsMost], sum[kElementsMost];
-  whole(p.a, false, a, left);
-  whole(p.b, true, b, right);
-  if (is_float(p.c) && is_float(p.d)) {
-    sum_products(reinterpret_cast<const float*>(c), reinterpret_cast<float*>(d), left, right, shape_of(p));
-    return repeat(p.d, d);
-  }
-  whole(p.c, false, c, sum);
-  if (MatrixSum(kind) == MatrixSum::kXor || MatrixSum(kind) == MatrixSum::kAnd)
-    count_bits(shape_of(p), left, right, MatrixSum(kind), sum);
+  WmmaProduct p;  // in place: put together byte by byte, it would wait for them
+  auto* const place = reinterpret_cast<std::byte*>(&p);
+  std::memcpy(place, &first, sizeof first);
+  std::memcpy(place + sizeof first, &second, sizeof second);
+  const auto all = [&](MatrixType type) { return MatrixType(p.c.type) == type && MatrixType(p.d.type) == type; };
+  const auto doubles = [](const WmmaFragment& f) { return MatrixType(f.type) == MatrixType::kF64; };
+  if (all(MatrixType::kF64) && doubles(p.a) && doubles(p.b))
+    multiply_doubles(p, a, b, c, d);
+  else if (all(MatrixType::kF32) && std::max(elements_of(p.a), elements_of(p.b)) <= kFloatsMost)
+    multiply_floats(p, a, b, c, d);
   else
-    sum_products(sum, sum, left, right, shape_of(p));
-  if (MatrixSum(kind) == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32) {
-    for (uint32_t i = 0; i < elements_of(p.d); ++i) sum[i] = std::clamp<double>(sum[i], INT32_MIN, INT32_MAX);
-  }
-  from_doubles(MatrixType(p.d.type), sum, elements_of(p.d), d);
+    multiply_any(p, a, b, c, MatrixSum(kind), d);
   repeat(p.d, d);
 }
 }

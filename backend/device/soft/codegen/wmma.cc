@@ -115,9 +115,12 @@ void Emitter::op_wmma(const Op& op) {
   const Location l = locate(op, memory, in.space());
   access.space = l.space == ptx::Space::kShared ? 2 : l.space == ptx::Space::kNone ? 0 : 1;
   V addresses = frame_scratch("addresses", 8 * kLanes), strides = frame_scratch("in0", 8 * kLanes);
-  b_.CreateStore(splat(address_of(l)), addresses);
+  V address = address_of(l);
+  access.one_address = !address->getType()->isVectorTy();
+  b_.CreateStore(splat(address), addresses);
   const uint32_t packed = column_major ? access.fragment.rows : access.fragment.columns;
   V stride = op.args.size() > 2 ? b_.CreateUDiv(read(op.args[2], 32), konst(per_word, 32)) : konst(packed, 32);
+  access.one_stride = !stride->getType()->isVectorTy();
   b_.CreateStore(splat(stride), strides);
   const unsigned bits = bits_of(access.fragment);
   V slot = store ? pack_fragment(op, registers, access.fragment.registers, bits, "matrix_a")
