@@ -150,27 +150,39 @@ std::vector<V> Emitter::load_scalar(const Op& op, const Location& l, unsigned by
 // Shared memory, 4-byte elements: every half of the warp whose addresses lie within 64 bytes from its first lane's is
 // one vector load and one permutation. That covers rows, broadcasts and small tiles.
 V Emitter::load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow) {
-  V address = b_.CreateTrunc(l.address, int_type(32, true));
-  llvm::SmallVector<int> heads(16, 0);
-  heads.append(16, 16);
-  V relative = b_.CreateSub(address, b_.CreateShuffleVector(address, heads));
-  V outside = b_.CreateICmpEQ(b_.CreateAnd(relative, llvm::ConstantInt::get(address->getType(), ~60u)),
-                              llvm::Constant::getNullValue(address->getType()));
-  V ok = b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(outside), b_.CreateNot(mask)), i32(~0u));
-  V index = b_.CreateLShr(relative, 2);
-  std::vector<V> base(2);
-  for (int h = 0; h < 2; ++h) {
-    base[h] = b_.CreateAdd(b_.CreateExtractElement(address, uint64_t(16 * h)), i32(static_cast<uint32_t>(l.offset)));
-    ok = b_.CreateAnd(ok, b_.CreateICmpULT(base[h], shared_bytes_));
-    ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(base[h], i32(3)), i32(0)));
+  V address = b_.CreateTrunc(l.address, int_type(32, true)), heads[2], index = nullptr;
+  V ok = half_windows(address, mask, heads, &index);
+  for (V& head : heads) {
+    head = b_.CreateAdd(head, i32(static_cast<uint32_t>(l.offset)));
+    ok = b_.CreateAnd(ok, b_.CreateICmpULT(head, shared_bytes_));
+    ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(head, i32(3)), i32(0)));
   }
   auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
   likely(ok, fast, slow);
   b_.SetInsertPoint(fast);
+  return permuted_halves(heads, 0, index);
+}
+
+// i1: each active lane lies within 64 bytes from the first one of its half, by whole words, of which *index gets the
+// number. `heads`: the addresses of the first ones.
+V Emitter::half_windows(V address, V mask, V heads[2], V* index) {
+  llvm::SmallVector<int> first(16, 0);
+  first.append(16, 16);
+  V relative = b_.CreateSub(address, b_.CreateShuffleVector(address, first));
+  V inside = b_.CreateICmpEQ(b_.CreateAnd(relative, llvm::ConstantInt::get(address->getType(), ~60u)),
+                             llvm::Constant::getNullValue(address->getType()));
+  for (int h = 0; h < 2; ++h) heads[h] = b_.CreateExtractElement(address, uint64_t(16 * h));
+  *index = b_.CreateLShr(relative, 2);
+  return b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(inside), b_.CreateNot(mask)), i32(~0u));
+}
+
+// The words of shared memory at these places, `offset` bytes on.
+V Emitter::permuted_halves(V heads[2], uint64_t offset, V index) {
   std::vector<V> halves;
   auto* half = llvm::FixedVectorType::get(b_.getInt32Ty(), 16);
   for (int h = 0; h < 2; ++h) {
-    V p = b_.CreateGEP(b_.getInt8Ty(), shared_ptr_, b_.CreateZExt(base[h], b_.getInt64Ty()));
+    V p = b_.CreateGEP(b_.getInt8Ty(), shared_ptr_, b_.CreateZExt(heads[h], b_.getInt64Ty()));
+    if (offset != 0) p = b_.CreateConstGEP1_64(b_.getInt8Ty(), p, offset);
     V data = b_.CreateAlignedLoad(half, p, llvm::Align(4));
     V where = b_.CreateShuffleVector(index, sequence(16 * h, 16));
     halves.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_si_512, {}, {data, where}));

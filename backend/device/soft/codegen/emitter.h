@@ -160,6 +160,10 @@ class Emitter {
   V lane_pointers(const Location& l);
   V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
   V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
+  V half_windows(V address, V mask, V heads[2], V* index);
+  V permuted_halves(V heads[2], uint64_t offset, V index);
+  std::vector<const Op*> loads_together(const Op& op) const;
+  bool load_together(const Op& op, const Location& l);
   V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);
   std::vector<V> load_halves(const Location& l, V mask, unsigned bytes, unsigned count, llvm::BasicBlock* halves,
                              llvm::BasicBlock* other);
@@ -337,7 +341,8 @@ class Emitter {
   Analysis a_;
   uint32_t shared_base_, frame_bytes_;
   bool entry_;
-  size_t accesses_ = 0;  // ld and st instructions: many make inline gathers too long to compile
+  std::map<const Op*, V> loaded_;  // by load_together(), of instructions that come later in the block
+  size_t accesses_ = 0;            // ld and st instructions: many make inline gathers too long to compile
   llvm::LLVMContext& c_;
   llvm::IRBuilder<> b_;
   llvm::Function* fn_ = nullptr;

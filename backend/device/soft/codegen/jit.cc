@@ -22,7 +22,6 @@
 #include <llvm/Transforms/Scalar/SCCP.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
-#include <llvm/Transforms/Scalar/Sink.h>
 
 #include <algorithm>
 #include <chrono>
@@ -33,6 +32,7 @@
 #include "backend/device/soft/codegen/masked_logic.h"
 #include "backend/device/soft/codegen/registers.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/codegen/sinking.h"
 
 namespace bandsaw::soft {
 namespace {
@@ -77,7 +77,7 @@ llvm::FunctionPassManager all_passes() {
   f.addPass(llvm::GVNPass());
   f.addPass(llvm::InstCombinePass());
   f.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
-  f.addPass(llvm::SinkingPass());
+  f.addPass(SinkingToSlowPaths());
   f.addPass(llvm::EarlyCSEPass());
   f.addPass(llvm::SimplifyCFGPass());
   f.addPass(llvm::ADCEPass());

@@ -103,7 +103,9 @@ void Emitter::op_ld(const Op& op) {
   }
   unsigned count = op.in->vector();
   if ((to.kind == ArgKind::kVector ? to.elements.size() : 1) != count) unsupported(op, "vector size");
+  if (auto early = loaded_.extract(&op)) return write(op, to, early.mapped(), ptx::is_signed(type));
   Location l = locate(op, from, space);
+  if (load_together(op, l)) return write(op, to, loaded_.extract(&op).mapped(), ptx::is_signed(type));
   auto values = load(op, l, bits / 8, count, true);
   for (unsigned i = 0; i < count; ++i)
     write(op, count > 1 || to.kind == ArgKind::kVector ? to.elements[i] : to, values[i], ptx::is_signed(type));
