@@ -76,6 +76,8 @@ TEST_F(GateFrontendTest, AnOrderOfTheArbiterSaysWhatMayLieOnTheDevice) {
     EXPECT_TRUE(send_packet(socket.get(), std::as_bytes(std::span(&bytes, 1)), {}, {}).ok());
     turn();
   };
+  order(100, 300);
+  EXPECT_TRUE(drain_event(kick.get())) << "there is room in host memory, where something can be made ready";
   order(200, 300);
   EXPECT_EQ(usage_page.resident(), 600u);
   EXPECT_FALSE(drain_event(kick.get())) << "who may have more need not wake";
