@@ -83,9 +83,11 @@ TEST_F(MemoryLendingTest, WhoIsSuspendedGivesUpWhatItHasBorrowed) {
   ASSERT_GT(orders_["a"].beyond, 0);
   lending_.set("a", std::nullopt);
   const auto orders = lending_.take_orders();
-  ASSERT_EQ(orders.size(), 1u);
+  ASSERT_EQ(orders.size(), 2u);
   EXPECT_EQ(orders[0].first, "a");
   EXPECT_EQ(orders[0].second.beyond, 0);
+  EXPECT_EQ(orders[1].first, "b");
+  EXPECT_EQ(orders[1].second.host_room, 0u) << "who is alone lends nothing, and makes nothing ready for it";
 }
 
 TEST_F(MemoryLendingTest, NonsenseOnAPageIsBounded) {
