@@ -9,7 +9,43 @@ __global__ void scale(float* data, float factor, int n) {
   if (i < n) data[i] *= factor;
 }
 
+// Copies from and to pageable memory that get other parameters in the graph: what was instantiated before stays as it
+// was.
+void changed_copies() {
+  constexpr size_t kBytes = 4096;
+  std::vector<char> in(kBytes, 1), in_later(kBytes, 2), out(kBytes), out_later(kBytes);
+  char *first, *second;
+  CHECK(cudaMalloc(&first, kBytes));
+  CHECK(cudaMalloc(&second, kBytes));
+  cudaGraph_t graph;
+  CHECK(cudaGraphCreate(&graph, 0));
+  cudaGraphNode_t upload, download;
+  CHECK(cudaGraphAddMemcpyNode1D(&upload, graph, nullptr, 0, first, in.data(), kBytes, cudaMemcpyHostToDevice));
+  CHECK(cudaGraphAddMemcpyNode1D(&download, graph, &upload, 1, out.data(), first, kBytes, cudaMemcpyDeviceToHost));
+  cudaGraphExec_t before, after;
+  CHECK(cudaGraphInstantiate(&before, graph, 0));
+  CHECK(cudaGraphMemcpyNodeSetParams1D(upload, second, in_later.data(), kBytes, cudaMemcpyHostToDevice));
+  CHECK(cudaGraphMemcpyNodeSetParams1D(download, out_later.data(), second, kBytes / 2, cudaMemcpyDeviceToHost));
+  cudaMemcpy3DParms found{};
+  CHECK(cudaGraphMemcpyNodeGetParams(download, &found));
+  EXPECT(found.srcPtr.ptr == second && found.dstPtr.ptr == out_later.data() && found.extent.width == kBytes / 2);
+  CHECK(cudaGraphInstantiate(&after, graph, 0));
+  CHECK(cudaGraphLaunch(after, nullptr));
+  CHECK(cudaDeviceSynchronize());
+  for (size_t i = 0; i < kBytes; ++i) EXPECT(out[i] == 0 && out_later[i] == (i < kBytes / 2 ? 2 : 0));
+  out_later.assign(kBytes, 0);
+  CHECK(cudaGraphLaunch(before, nullptr));
+  CHECK(cudaDeviceSynchronize());
+  for (size_t i = 0; i < kBytes; ++i) EXPECT(out[i] == 1 && out_later[i] == 0);
+  CHECK(cudaGraphExecDestroy(before));
+  CHECK(cudaGraphExecDestroy(after));
+  CHECK(cudaGraphDestroy(graph));
+  CHECK(cudaFree(first));
+  CHECK(cudaFree(second));
+}
+
 int main() {
+  changed_copies();
   constexpr int kCount = 5000;
   std::vector<float> in(kCount), out(kCount);
   for (int i = 0; i < kCount; ++i) in[i] = i;

@@ -28,6 +28,8 @@ int main() {
   const char* name = nullptr;
   CHECK_DRIVER(cuKernelGetName(&name, first));
   EXPECT(std::strcmp(name, "first") == 0);
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuKernelGetName(&name, nullptr));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuFuncGetName(&name, nullptr));
   size_t offset, size;
 
   CUdevice device;

@@ -110,10 +110,12 @@ CUresult get_parameter(const FunctionRecord* function, size_t index, size_t* off
   return CUDA_SUCCESS;
 }
 
-CUresult get_name(const char** name, const FunctionRecord* function) {
+template <typename Handle>
+CUresult get_name(const char** name, Handle handle) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
-  if (!name) return CUDA_ERROR_INVALID_VALUE;
+  if (!name || !handle) return CUDA_ERROR_INVALID_VALUE;
+  const FunctionRecord* const function = find_function(handle);
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   *name = function->name.c_str();
   return CUDA_SUCCESS;
@@ -262,9 +264,9 @@ CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
   return config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuFuncGetName(const char** name, CUfunction function) { return get_name(name, find_function(function)); }
+CUresult cuFuncGetName(const char** name, CUfunction function) { return get_name(name, function); }
 
-CUresult cuKernelGetName(const char** name, CUkernel kernel) { return get_name(name, find_function(kernel)); }
+CUresult cuKernelGetName(const char** name, CUkernel kernel) { return get_name(name, kernel); }
 
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* bytes) {
   return get_parameter(find_function(function), index, offset, bytes);

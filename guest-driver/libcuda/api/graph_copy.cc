@@ -119,17 +119,26 @@ void StagedCopy::move(void* self) {
   move_box(copy.copy_, copy.copy_.destination, copy.copy_.source);
 }
 
+vgpu_host_node StagedCopy::host_node() const {
+  const CUhostFn function = to_program_ ? (from_program_ ? move : scatter) : gather;
+  return {reinterpret_cast<uint64_t>(function), reinterpret_cast<uint64_t>(this)};
+}
+
+vgpu_copy_node StagedCopy::copy_node(uint64_t context) const {
+  vgpu_copy_node node{copy_, context};
+  (to_program_ ? node.copy.destination : node.copy.source) = staged_end();
+  return node;
+}
+
 CUresult StagedCopy::make_graph(Call& call, uint64_t* graph) {
   CUresult result = wire::graph_create(call, graph);
   if (result != CUDA_SUCCESS) return result;
-  const CUhostFn function = to_program_ ? (from_program_ ? move : scatter) : gather;
-  const vgpu_host_node host{reinterpret_cast<uint64_t>(function), reinterpret_cast<uint64_t>(this)};
+  const vgpu_host_node host = host_node();
   uint64_t first = 0, last = 0;
   if (to_program_ && from_program_) {
     return wire::graph_add_node(call, *graph, CU_GRAPH_NODE_TYPE_HOST, 0, bytes_of(host), &first, nullptr);
   }
-  vgpu_copy_node node{copy_, call.context()};
-  (to_program_ ? node.copy.destination : node.copy.source) = staged_end();
+  const vgpu_copy_node node = copy_node(call.context());
   const auto add = [&](bool is_host, uint64_t after, uint64_t* made) {
     std::vector<std::byte> data;
     const auto payload = is_host ? bytes_of(host) : bytes_of(node);
@@ -140,6 +149,24 @@ CUresult StagedCopy::make_graph(Call& call, uint64_t* graph) {
   };
   result = add(from_program_, 0, &first);
   return result == CUDA_SUCCESS ? add(to_program_, first, &last) : result;
+}
+
+CUresult StagedCopy::change_graph(Call& call, uint64_t graph) const {
+  uint32_t count = 0;
+  std::vector<std::byte> handles;
+  CUresult result = wire::graph_nodes(call, graph, 0, &count, &handles);
+  const vgpu_host_node host = host_node();
+  const vgpu_copy_node copy = copy_node(call.context());
+  for (size_t at = 0; at + sizeof(uint64_t) <= handles.size() && result == CUDA_SUCCESS; at += sizeof(uint64_t)) {
+    uint64_t node = 0;
+    uint32_t type = 0;
+    std::vector<std::byte> now;
+    std::memcpy(&node, handles.data() + at, sizeof(node));
+    result = wire::node_get(call, node, &type, &now);
+    if (result != CUDA_SUCCESS) return result;
+    result = wire::node_set(call, node, type == CU_GRAPH_NODE_TYPE_HOST ? bytes_of(host) : bytes_of(copy));
+  }
+  return result;
 }
 
 CUresult copy_payload(Call& call, const vgpu_copy& copy, Side destination, Side source, CUcontext context,

@@ -32,11 +32,16 @@ class StagedCopy {
   // Makes the child graph that does it, to be destroyed by the caller once a node has been made of it.
   CUresult make_graph(Call& call, uint64_t* graph);
 
+  // Makes a node's child graph, which another copy made, do this one. Their ends must be of the same sides.
+  CUresult change_graph(Call& call, uint64_t graph) const;
+
  private:
   static void gather(void* self);
   static void scatter(void* self);
   static void move(void* self);  // both ends are the program's
   vgpu_copy_end staged_end() const;
+  vgpu_host_node host_node() const;
+  vgpu_copy_node copy_node(uint64_t context) const;
 
   vgpu_copy copy_{};
   bool to_program_ = false, from_program_ = false;

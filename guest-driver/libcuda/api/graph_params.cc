@@ -27,6 +27,17 @@ CUresult get_as(CUgraphNode node, CUgraphNodeType type, T* value) {
   return read_payload(payload, value) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
+// The node of a staged copy stays, and so does its child graph: no driver puts another one there.
+CUresult change_staged(Call& call, CUgraphNode node, const StagedCopy& from, const StagedCopy& to) {
+  if (from.to_program() != to.to_program() || from.from_program() != to.from_program()) {
+    log_unsupported("changing which end of a copy node is pageable memory");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  uint64_t child = 0;
+  const CUresult result = get_as(node, CU_GRAPH_NODE_TYPE_GRAPH, &child);
+  return result == CUDA_SUCCESS ? to.change_graph(call, child) : result;
+}
+
 template <typename Plan>
 CUresult set_planned(CUgraphNode node, CUgraphNodeType type, Plan plan_it) {
   Call call;
@@ -44,8 +55,9 @@ CUresult set_planned(CUgraphNode node, CUgraphNodeType type, Plan plan_it) {
     log_unsupported("changing a copy node between pageable and other memory");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  result = wire::node_set(call, to_wire(node), plan.payload);
-  if (result != CUDA_SUCCESS || !plan.staged) return result;
+  if (!plan.staged) return wire::node_set(call, to_wire(node), plan.payload);
+  result = change_staged(call, node, *staged, *plan.staged);
+  if (result != CUDA_SUCCESS) return result;
   GraphRecord* const graph = find_graph(nodes().find(node)->graph);
   return graph ? remember_copy(graph, to_wire(node), plan.staged, plan.asked) : CUDA_ERROR_INVALID_VALUE;
 }
