@@ -1,4 +1,5 @@
 // Start, end, texts of errors, and what is asked of the system rather than of a device.
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -74,6 +75,13 @@ const char* nvmlErrorString(nvmlReturn_t result) {
 nvmlReturn_t nvmlSystemGetDriverVersion(char* version, unsigned int length) {
   if (!initialised()) return NVML_ERROR_UNINITIALIZED;
   return copy_text(bandsaw::kBandsawVersion, version, length);
+}
+
+nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t* info, unsigned int length) {
+  if (!initialised()) return NVML_ERROR_UNINITIALIZED;
+  if (!info) return NVML_ERROR_INVALID_ARGUMENT;
+  if (info->version != nvmlSystemDriverBranchInfo_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  return copy_text("bandsaw", info->branch, std::min<unsigned>(length, sizeof(info->branch)));
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char* version, unsigned int length) {

@@ -1,4 +1,5 @@
-"""NVLink and peers as libnvidia-ml.so.1 says them: asked as NCCL asks, of sessions that say plain values here."""
+"""NVLink, peers and affinity as libnvidia-ml.so.1 says them, of sessions that say plain values here: links are asked
+as NCCL asks for them, affinity and versions as cuda-python and scripts that pin processes do."""
 import ctypes
 import os
 import pathlib
@@ -12,7 +13,7 @@ import pytest
 
 LIBRARY = pathlib.Path(os.environ["BANDSAW_BUILD"]) / "guest-driver/nvml/libnvidia-ml.so.1"
 EINVAL, DEVICE, LINKS = 22, 1, 5  # enum vgpu_query_what
-SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED = 0, 2, 3
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, VERSION_MISMATCH = 0, 2, 3, 7, 25
 GPU_TYPE, SWITCH_TYPE = 0, 2
 READ, WRITE, NVLINK, ATOMICS, PCI = range(5)
 GOOD, NOT_GOOD = 0, 5
@@ -183,8 +184,48 @@ def a_link_to_a_gpu_that_is_not_seen_is_none(library: Library) -> None:
     assert library.field(library.device(0), COUNT)[0] == NOT_SUPPORTED
 
 
-CASES = [(nccl_finds_links_to_a_switch, "left,right"), (fields_of_links, "left,right"),
-         (peers_by_links, "left,right,same"), (peers_without_links, "pci0,pci1,alone,old"),
+def all_cpus_are_near(library: Library) -> None:
+    nvml, device, words = library.nvml, library.device(0), (ctypes.c_ulong * 16)()
+    online = pathlib.Path("/sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
+    assert nvml.nvmlDeviceGetCpuAffinity(device, 16, words) == SUCCESS
+    cpus = {cpu for cpu in range(1024) if words[cpu // 64] >> cpu % 64 & 1}
+    ends = [[int(end) for end in part.split("-")] for part in online.split(",")]
+    assert cpus == {cpu for end in ends for cpu in range(end[0], end[-1] + 1)}
+    words[0] = 0
+    assert nvml.nvmlDeviceGetCpuAffinityWithinScope(device, 1, words, 1) == SUCCESS and words[0]
+    assert nvml.nvmlDeviceGetMemoryAffinity(device, 16, words, 0) == SUCCESS and words[0]
+    for wrong in ((0, words, 0), (16, None, 0), (16, words, 2)):
+        assert nvml.nvmlDeviceGetCpuAffinityWithinScope(device, *wrong) == INVALID_ARGUMENT
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    assert nvml.nvmlDeviceSetCpuAffinity(device) == SUCCESS and os.sched_getaffinity(0) >= allowed
+    os.sched_setaffinity(0, {min(allowed)})
+    assert nvml.nvmlDeviceClearCpuAffinity(device) == SUCCESS and os.sched_getaffinity(0) >= allowed
+    count, found = ctypes.c_uint(0), (ctypes.c_void_p * 4)()
+    assert nvml.nvmlSystemGetTopologyGpuSet(min(cpus), ctypes.byref(count), None) == SUCCESS and count.value == 2
+    count.value = 4
+    assert nvml.nvmlSystemGetTopologyGpuSet(min(cpus), ctypes.byref(count), found) == SUCCESS and count.value == 2
+    assert found[:2] == [library.device(index).value for index in range(2)]
+    assert nvml.nvmlSystemGetTopologyGpuSet(1 << 20, ctypes.byref(count), found) == INVALID_ARGUMENT
+
+
+def what_cuda_python_asks_first(library: Library) -> None:
+    branch = ctypes.create_string_buffer(struct.pack("<I", 84 | 1 << 24), 84)
+    assert library.nvml.nvmlSystemGetDriverBranch(branch, 3) == INSUFFICIENT_SIZE
+    assert library.nvml.nvmlSystemGetDriverBranch(branch, 80) == SUCCESS and branch[4:12] == b"bandsaw\0"
+    branch[0] = 0
+    assert library.nvml.nvmlSystemGetDriverBranch(branch, 80) == VERSION_MISMATCH
+    device = library.device(0)
+    assert library.number("nvmlDeviceGetNumFans", device) == (SUCCESS, 0)
+    features = ctypes.create_string_buffer(b"x" * 16, 2048)
+    assert library.nvml.nvmlDeviceGetGridLicensableFeatures_v4(device, features) == SUCCESS
+    assert features[:9] == bytes(8) + b"x"
+    capabilities = (ctypes.c_uint * 2)(8 | 1 << 24, 77)
+    assert library.nvml.nvmlDeviceGetCapabilities(device, capabilities) == SUCCESS and capabilities[1] == 0
+
+
+CASES = [(all_cpus_are_near, "left,right"), (what_cuda_python_asks_first, "left"), (nccl_finds_links_to_a_switch, "left,right"),
+         (fields_of_links, "left,right"), (peers_by_links, "left,right,same"), (peers_without_links, "pci0,pci1,alone,old"),
          (a_link_to_a_gpu_ends_at_its_virtual_gpu, "bridge0,bridge1"),
          (a_link_to_a_gpu_that_is_not_seen_is_none, "bridge0")]
 
