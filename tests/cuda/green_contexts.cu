@@ -95,6 +95,11 @@ int main() {
     CHECK_DRIVER(cuStreamDestroy(streams[i]));
     CHECK_DRIVER(cuGreenCtxDestroy(green[i]));
   }
+  CUdevResourceDesc first;
+  CHECK_DRIVER(cuDevResourceGenerateDesc(&first, &groups[0], 1));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuGreenCtxCreate(&green[0], first, 0, 2));
+  CHECK_DRIVER(cuGreenCtxCreate(&green[0], first, 0, 0));  // as the runtime of CUDA 13.1 and later asks
+  CHECK_DRIVER(cuGreenCtxDestroy(green[0]));
   CUgreenCtx none = green[0];
   CUstream plain;
   CHECK_DRIVER(cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));

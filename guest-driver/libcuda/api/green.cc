@@ -180,7 +180,8 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUdevice device, unsigned flags) {
-  if (!green || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
+  // From CUDA 13.1 on no flag need be set, and the runtime sets none. A default stream unasked for does no harm.
+  if (!green || (flags & ~CU_GREEN_CTX_DEFAULT_STREAM)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
   {
     std::lock_guard lock(green_contexts().mutex);
