@@ -52,9 +52,12 @@ nvmlReturn_t find(nvmlDevice_t* device, Matches matches) {
   return NVML_ERROR_NOT_FOUND;
 }
 
+// With "GPU-" before it, or as CUDA tells it: without.
 nvmlReturn_t by_uuid(const char* text, nvmlDevice_t* device) {
   if (!text) return NVML_ERROR_INVALID_ARGUMENT;
-  return find(device, [text](const vgpu_answer_device& info) { return same_text(text, gpu_name(info)); });
+  return find(device, [text](const vgpu_answer_device& info) {
+    return same_text(text, gpu_name(info)) || same_text(text, bandsaw::uuid_text(info.uuid));
+  });
 }
 
 nvmlReturn_t by_pci(const char* text, nvmlDevice_t* device) {

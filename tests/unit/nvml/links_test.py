@@ -13,7 +13,7 @@ import pytest
 
 LIBRARY = pathlib.Path(os.environ["BANDSAW_BUILD"]) / "guest-driver/nvml/libnvidia-ml.so.1"
 EINVAL, DEVICE, LINKS = 22, 1, 5  # enum vgpu_query_what
-SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, VERSION_MISMATCH = 0, 2, 3, 7, 25
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, VERSION_MISMATCH = 0, 2, 3, 6, 7, 25
 GPU_TYPE, SWITCH_TYPE = 0, 2
 READ, WRITE, NVLINK, ATOMICS, PCI = range(5)
 GOOD, NOT_GOOD = 0, 5
@@ -209,23 +209,33 @@ def all_cpus_are_near(library: Library) -> None:
     assert nvml.nvmlSystemGetTopologyGpuSet(1 << 20, ctypes.byref(count), found) == INVALID_ARGUMENT
 
 
+def nvml_by_uuid(library: Library, text: bytes) -> int:
+    return library.nvml.nvmlDeviceGetHandleByUUID(text, ctypes.byref(ctypes.c_void_p()))
+
+
 def what_cuda_python_asks_first(library: Library) -> None:
-    branch = ctypes.create_string_buffer(struct.pack("<I", 84 | 1 << 24), 84)
+    branch = (ctypes.c_ubyte * 84).from_buffer_copy(struct.pack("<I80x", 84 | 1 << 24))
     assert library.nvml.nvmlSystemGetDriverBranch(branch, 3) == INSUFFICIENT_SIZE
-    assert library.nvml.nvmlSystemGetDriverBranch(branch, 80) == SUCCESS and branch[4:12] == b"bandsaw\0"
+    assert library.nvml.nvmlSystemGetDriverBranch(branch, 80) == SUCCESS and bytes(branch[4:12]) == b"bandsaw\0"
     branch[0] = 0
     assert library.nvml.nvmlSystemGetDriverBranch(branch, 80) == VERSION_MISMATCH
     device = library.device(0)
     assert library.number("nvmlDeviceGetNumFans", device) == (SUCCESS, 0)
-    features = ctypes.create_string_buffer(b"x" * 16, 2048)
+    assert library.number("nvmlDeviceGetModuleId", device) == (SUCCESS, 0)
+    features = (ctypes.c_ubyte * 2048)(*b"x" * 16)
     assert library.nvml.nvmlDeviceGetGridLicensableFeatures_v4(device, features) == SUCCESS
-    assert features[:9] == bytes(8) + b"x"
+    assert bytes(features[:9]) == bytes(8) + b"x"
+    bare = b"01010101-0101-0101-0101-010101010101"  # as CUDA tells it
+    for text, result in ((b"GPU-" + bare, SUCCESS), (bare, SUCCESS), (bare[1:], NOT_FOUND),
+                         (b"MIG-" + bare, NOT_FOUND)):
+        assert nvml_by_uuid(library, text) == result
     capabilities = (ctypes.c_uint * 2)(8 | 1 << 24, 77)
     assert library.nvml.nvmlDeviceGetCapabilities(device, capabilities) == SUCCESS and capabilities[1] == 0
 
 
-CASES = [(all_cpus_are_near, "left,right"), (what_cuda_python_asks_first, "left"), (nccl_finds_links_to_a_switch, "left,right"),
-         (fields_of_links, "left,right"), (peers_by_links, "left,right,same"), (peers_without_links, "pci0,pci1,alone,old"),
+CASES = [(all_cpus_are_near, "left,right"), (what_cuda_python_asks_first, "left"),
+         (nccl_finds_links_to_a_switch, "left,right"), (fields_of_links, "left,right"),
+         (peers_by_links, "left,right,same"), (peers_without_links, "pci0,pci1,alone,old"),
          (a_link_to_a_gpu_ends_at_its_virtual_gpu, "bridge0,bridge1"),
          (a_link_to_a_gpu_that_is_not_seen_is_none, "bridge0")]
 
