@@ -46,6 +46,19 @@ int main() {
   CHECK(cudaMemsetAsync(memory, 1, 12345, stream));
   CHECK(cudaFree(memory));
   CHECK(cudaMemPoolDestroy(own));
+  for (const auto handles : {cudaMemHandleTypeNone, cudaMemHandleTypePosixFileDescriptor}) {
+    props.handleTypes = handles;
+    props.maxSize = 64 << 20;
+    CHECK(cudaMemPoolCreate(&own, &props));
+    int* rest = nullptr;
+    CHECK(cudaMallocFromPoolAsync(&memory, 48 << 20, own, stream));
+    EXPECT_CODE(cudaErrorMemoryAllocation, cudaMallocFromPoolAsync(&rest, 48 << 20, own, stream));
+    CHECK(cudaFreeAsync(memory, stream));
+    CHECK(cudaMallocFromPoolAsync(&rest, 48 << 20, own, stream));
+    CHECK(cudaFreeAsync(rest, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemPoolDestroy(own));
+  }
   CHECK(cudaStreamDestroy(stream));
   return passed();
 }

@@ -160,10 +160,11 @@ CUresult set_current(CUdevice device, CUmemoryPool pool) {
 
 HandleTable<PoolRecord>& pool_table() { return pools().table; }
 
-bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared) {
+bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared, uint64_t max_bytes) {
   auto record = std::make_unique<PoolRecord>();
   record->handle = handle;
   record->shared = std::move(shared);
+  record->max_bytes = max_bytes;
   return pools().table.insert(std::move(record)) != nullptr;
 }
 
@@ -238,7 +239,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   call.go_to(gpu_at(props->location.id));
   result = wire::pool_create(call, vgpu_pool_props{props->maxSize, 0}, &handle);
   if (result != CUDA_SUCCESS) return result;
-  if (!remember_pool(handle, std::move(shared))) return CUDA_ERROR_UNKNOWN;
+  if (!remember_pool(handle, std::move(shared), props->maxSize)) return CUDA_ERROR_UNKNOWN;
   *pool = from_wire<CUmemoryPool>(handle);
   return CUDA_SUCCESS;
 }

@@ -37,11 +37,12 @@ struct SharedPool {
 struct PoolRecord {
   uint64_t handle = 0;
   std::unique_ptr<SharedPool> shared;  // null: the host's alone
+  uint64_t max_bytes = 0;              // 0: as much as there is
 };
 
 HandleTable<PoolRecord>& pool_table();
 // Takes note of a pool that the host has made. `shared` may be null.
-bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared);
+bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared, uint64_t max_bytes = 0);
 
 // What cuMemPoolSetAccess says of a device that is not the pool's. NOT_SUPPORTED: the pool has memory already that
 // cannot be lent.

@@ -47,6 +47,20 @@ PoolRecord* find_shared_pool(CUmemoryPool pool) {
 // With the pool's mutex held.
 void count_freed(SharedPool& pool, uint64_t bytes) { pool.reserved -= std::min(pool.reserved, bytes); }
 
+// Counts against the pool's own limit first: who asks at the same time does not get past it.
+CUresult take(Call& call, SharedPool& pool, uint64_t max_bytes, uint64_t bytes, uint64_t* base) {
+  {
+    std::lock_guard lock(pool.mutex);
+    if (max_bytes && (bytes > max_bytes || pool.reserved > max_bytes - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    pool.reserved += bytes;
+  }
+  const CUresult result = wire::memory_alloc(call, bytes, base);
+  if (result == CUDA_SUCCESS) return result;
+  std::lock_guard lock(pool.mutex);
+  count_freed(pool, bytes);
+  return result;
+}
+
 // What a pool's own process has allocated, or another's that is mapped here.
 CUresult give_back(Call& call, SharedPool& pool, uint64_t base) {
   if (!pool.imported) {
@@ -111,9 +125,9 @@ CUresult allocate_shared(Call& call, PoolRecord& pool, uint64_t bytes, CUdevicep
   if (shared.imported) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = reap_shared(call, shared, false);
   uint64_t base = 0;
-  if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &base);
+  if (result == CUDA_SUCCESS) result = take(call, shared, pool.max_bytes, bytes, &base);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && reap_shared(call, shared, true) == CUDA_SUCCESS) {
-    result = wire::memory_alloc(call, bytes, &base);
+    result = take(call, shared, pool.max_bytes, bytes, &base);
   }
   if (result != CUDA_SUCCESS) return result;
   const Range made{
@@ -125,12 +139,13 @@ CUresult allocate_shared(Call& call, PoolRecord& pool, uint64_t bytes, CUdevicep
   if (result != CUDA_SUCCESS) {
     AddressMap::get().remove(base);
     give_back(call, shared, base);
+    std::lock_guard lock(shared.mutex);
+    count_freed(shared, bytes);
     return result;
   }
   *address = base;
   std::lock_guard lock(shared.mutex);
   shared.used += bytes;
-  shared.reserved += bytes;
   shared.most_used = std::max(shared.most_used, shared.used);
   shared.most_reserved = std::max(shared.most_reserved, shared.reserved);
   return CUDA_SUCCESS;
