@@ -44,8 +44,44 @@ void changed_copies() {
   CHECK(cudaFree(second));
 }
 
+// What a copy node was given, it tells again.
+void parameters_as_given() {
+  char *device, *pinned;
+  CHECK(cudaMalloc(&device, 4096));
+  CHECK(cudaMallocHost(&pinned, 4096));
+  cudaGraph_t graph;
+  CHECK(cudaGraphCreate(&graph, 0));
+  cudaMemcpy3DParms given{}, found{};
+  given.srcPtr = make_cudaPitchedPtr(pinned, 64, 64, 8);
+  given.srcPos = make_cudaPos(3, 1, 0);
+  given.dstPtr = make_cudaPitchedPtr(device, 32, 32, 8);
+  given.dstPos = make_cudaPos(5, 0, 1);
+  given.extent = make_cudaExtent(8, 2, 1);
+  given.kind = cudaMemcpyHostToDevice;
+  const auto expect = [&](cudaGraphNode_t node) {
+    CHECK(cudaGraphMemcpyNodeGetParams(node, &found));
+    EXPECT(found.srcPtr.ptr == pinned && found.srcPtr.pitch == 64 && found.srcPos.x == given.srcPos.x);
+    EXPECT(found.dstPtr.ptr == device && found.dstPtr.pitch == 32 && found.dstPos.x == 5 && found.dstPos.z == 1);
+  };
+  cudaGraphNode_t node, twin;
+  CHECK(cudaGraphAddMemcpyNode(&node, graph, nullptr, 0, &given));
+  expect(node);
+  given.srcPos.x = 4;
+  CHECK(cudaGraphMemcpyNodeSetParams(node, &given));
+  expect(node);
+  cudaGraph_t clone;
+  CHECK(cudaGraphClone(&clone, graph));
+  CHECK(cudaGraphNodeFindInClone(&twin, node, clone));
+  expect(twin);
+  CHECK(cudaGraphDestroy(clone));
+  CHECK(cudaGraphDestroy(graph));
+  CHECK(cudaFree(device));
+  CHECK(cudaFreeHost(pinned));
+}
+
 int main() {
   changed_copies();
+  parameters_as_given();
   constexpr int kCount = 5000;
   std::vector<float> in(kCount), out(kCount);
   for (int i = 0; i < kCount; ++i) in[i] = i;

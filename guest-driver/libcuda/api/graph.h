@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -40,9 +41,10 @@ struct NodeRecord {
   std::vector<std::byte> parameters;  // what cuGraphKernelNodeGetParams points to
   std::vector<void*> pointers;
   // Set for a copy that uses memory that only the program sees. On the wire the node is then a child graph
-  // (graph_copy.h), and `asked` is what the program sees.
+  // (graph_copy.h).
   std::shared_ptr<StagedCopy> copy;
-  CUDA_MEMCPY3D asked{};
+  // The parameters of a copy as the program gave them; empty for one that was captured, unless it is staged.
+  std::optional<CUDA_MEMCPY3D> asked;
 };
 
 GraphRecord* find_graph(uint64_t graph);

@@ -196,15 +196,17 @@ CUresult remember_copy(GraphRecord* graph, uint64_t node, const std::shared_ptr<
                        const CUDA_MEMCPY3D& asked) {
   NodeRecord* const record = node_record(node);
   if (!record) return CUDA_ERROR_UNKNOWN;
+  bool is_new = true;
   {
     std::lock_guard lock(record->mutex);
+    is_new = record->graph != graph->handle;
     record->graph = graph->handle;
     record->copy = staged;
     record->asked = asked;
   }
   std::lock_guard lock(graph->mutex);
-  graph->copies.insert(staged);
-  graph->copy_nodes.push_back(node);
+  if (staged) graph->copies.insert(staged);
+  if (is_new) graph->copy_nodes.push_back(node);
   return CUDA_SUCCESS;
 }
 

@@ -58,7 +58,7 @@ struct CopyPayload {
 CUresult copy_payload(Call& call, const vgpu_copy& copy, Side destination, Side source, CUcontext context,
                       CopyPayload* made);
 
-// Takes note that `node` of `graph` does a staged copy.
+// Takes note of what `node` of `graph` copies; `staged` is null where both ends are the host's.
 CUresult remember_copy(GraphRecord* graph, uint64_t node, const std::shared_ptr<StagedCopy>& staged,
                        const CUDA_MEMCPY3D& asked);
 std::shared_ptr<StagedCopy> staged_copy_of(CUgraphNode node);

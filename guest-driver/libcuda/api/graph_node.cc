@@ -35,7 +35,8 @@ CUresult add(Call& call, const NewNode& place, const NodePlan& plan, uint64_t* v
   if (result != CUDA_SUCCESS) return result;
   *place.node = from_wire<CUgraphNode>(node);
   keep_copies(find_graph(plan.inner), find_graph(place.graph));
-  return plan.staged ? remember_copy(find_graph(place.graph), node, plan.staged, plan.asked) : CUDA_SUCCESS;
+  const bool is_copy = plan.staged || plan.type == CU_GRAPH_NODE_TYPE_MEMCPY;
+  return is_copy ? remember_copy(find_graph(place.graph), node, plan.staged, plan.asked) : CUDA_SUCCESS;
 }
 
 CUresult add_alloc(Call& call, const NewNode& place, const NodePlan& plan, uint64_t bytes, CUdeviceptr* address) {

@@ -27,7 +27,7 @@ CUresult get_as(CUgraphNode node, CUgraphNodeType type, T* value) {
   return read_payload(payload, value) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-// The node of a staged copy stays, and so does its child graph: no driver puts another one there.
+// The child graph of a staged copy's node stays: the devices put no other one there.
 CUresult change_staged(Call& call, CUgraphNode node, const StagedCopy& from, const StagedCopy& to) {
   if (from.to_program() != to.to_program() || from.from_program() != to.from_program()) {
     log_unsupported("changing which end of a copy node is pageable memory");
@@ -55,7 +55,15 @@ CUresult set_planned(CUgraphNode node, CUgraphNodeType type, Plan plan_it) {
     log_unsupported("changing a copy node between pageable and other memory");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (!plan.staged) return wire::node_set(call, to_wire(node), plan.payload);
+  if (!plan.staged) {
+    result = wire::node_set(call, to_wire(node), plan.payload);
+    if (result != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_MEMCPY) return result;
+    NodeRecord* const record = node_record(to_wire(node));
+    if (!record) return CUDA_ERROR_UNKNOWN;
+    std::lock_guard lock(record->mutex);
+    record->asked = plan.asked;
+    return CUDA_SUCCESS;
+  }
   result = change_staged(call, node, *staged, *plan.staged);
   if (result != CUDA_SUCCESS) return result;
   GraphRecord* const graph = find_graph(nodes().find(node)->graph);
@@ -152,11 +160,12 @@ void describe_end(const vgpu_copy_end& end, CUmemorytype* type, Pointer* host, C
 }
 
 CUresult describe_copy(CUgraphNode node, CUDA_MEMCPY3D* params) {
-  if (staged_copy_of(node)) {
-    NodeRecord* const record = nodes().find(node);
+  if (NodeRecord* const record = nodes().find(node)) {
     std::lock_guard lock(record->mutex);
-    *params = record->asked;
-    return CUDA_SUCCESS;
+    if (record->asked) {
+      *params = *record->asked;
+      return health();
+    }
   }
   vgpu_copy_node made;
   const CUresult result = get_as(node, CU_GRAPH_NODE_TYPE_MEMCPY, &made);

@@ -18,7 +18,7 @@ struct NodePlan {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::vector<std::byte> payload;
   std::shared_ptr<StagedCopy> staged;
-  CUDA_MEMCPY3D asked{};  // with `staged`
+  CUDA_MEMCPY3D asked{};  // of a copy
   uint64_t child = 0;     // a temporary graph, gone with the plan
   uint64_t inner = 0;     // the program's child graph
 
