@@ -94,6 +94,7 @@ CUresult SoftDevice::graph_change_edges(const GraphRef& graph, bool add,
   if (const CUresult error = scheduler_.error()) return error;
   std::lock_guard lock(scheduler_.mutex());
   const SoftGraphRef in = as(graph).shared_from_this();
+  if (!add && in->has_allocations()) return CUDA_ERROR_NOT_SUPPORTED;  // as in CUDA: nothing of such a graph goes
   const auto change = [&](const std::pair<NodeRef, NodeRef>& edge) {
     if (!edge.first || !edge.second) return false;
     SoftNode &from = as(edge.first), &to = as(edge.second);
@@ -145,9 +146,7 @@ CUresult SoftDevice::node_destroy(const NodeRef& node) {
   SoftNode& going = as(node);
   const SoftGraphRef graph = going.graph.lock();
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
-  if (going.content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || going.content.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-    return CUDA_ERROR_NOT_SUPPORTED;  // as in CUDA
-  }
+  if (graph->has_allocations()) return CUDA_ERROR_NOT_SUPPORTED;  // as in CUDA, also for the nodes that are none
   for (SoftNode* other : going.dependencies) std::erase(other->dependents, &going);
   for (SoftNode* other : going.dependents) std::erase(other->dependencies, &going);
   going.dependencies.clear();

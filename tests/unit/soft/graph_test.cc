@@ -306,6 +306,11 @@ TEST_F(SoftGraphTest, AllocationNodes) {
   EXPECT_EQ(free(address), CUDA_SUCCESS);
   GraphRef clone;
   EXPECT_EQ(device->graph_clone(keep, &clone), CUDA_ERROR_NOT_SUPPORTED);
+
+  const NodeRef after = add(keep, {node}, NodeContent{});
+  const std::pair<NodeRef, NodeRef> edge[] = {{node, after}};
+  EXPECT_EQ(device->graph_change_edges(keep, false, edge), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(device->node_destroy(after), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 TEST_F(SoftGraphTest, LaunchesWithoutMemoryAreRefusedAndNothingIsLost) {
