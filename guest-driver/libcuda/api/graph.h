@@ -31,7 +31,12 @@ struct GraphRecord {
   std::set<std::shared_ptr<StagedCopy>> copies;
   std::vector<uint64_t> copy_nodes;               // nodes that have one
   std::vector<std::shared_ptr<UserObject>> kept;  // one entry per reference
+  uint64_t launched_on = 0;                       // of an executable graph: the stream of its last launch, on the wire
 };
+
+// Lets go of what `exec` has kept, when its launches are done: on the thread that runs host functions (CUDA C++
+// Programming Guide, "CUDA User Objects"). At once if it was not launched, or if its stream has gone.
+void let_go_behind_launches(Call& call, GraphRecord* exec);
 
 struct NodeRecord {
   uint64_t handle = 0;

@@ -66,7 +66,10 @@ CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult* outcom
   const CUresult result = wire::exec_update(call, record->handle, from->handle, &number, &node);
   *outcome = static_cast<CUgraphExecUpdateResult>(number);
   *error_node = from_wire<CUgraphNode>(node);
-  if (result == CUDA_SUCCESS && *outcome == CU_GRAPH_EXEC_UPDATE_SUCCESS) keep_copies(from, record);
+  if (result == CUDA_SUCCESS && *outcome == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+    let_go_behind_launches(call, record);
+    keep_copies(from, record);
+  }
   if (result != CUDA_SUCCESS) return result;
   return *outcome == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
@@ -114,7 +117,9 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
   GraphRecord* const record = find_exec(exec);
   if (!record) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = wire::exec_destroy(call, record->handle);
-  if (result == CUDA_SUCCESS) forget_graph(record);
+  if (result != CUDA_SUCCESS) return result;
+  let_go_behind_launches(call, record);
+  forget_graph(record);
   return result;
 }
 
@@ -137,6 +142,10 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const DeviceWork work(call, on, true);
     result = work.status();
     if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
+  }
+  if (result == CUDA_SUCCESS) {
+    std::lock_guard lock(record->mutex);
+    record->launched_on = on;
   }
   return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }

@@ -5,6 +5,9 @@
 #include "guest-driver/libcuda/api/graph.h"
 #include "guest-driver/libcuda/api/graph_copy.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 
@@ -49,7 +52,29 @@ bool take(References* list, unsigned count, References* out) {
   return true;
 }
 
+void let_go(void* references) { delete static_cast<References*>(references); }
+
 }  // namespace
+
+void let_go_behind_launches(Call& call, GraphRecord* exec) {
+  auto gone = std::make_unique<References>();
+  uint64_t stream = 0;
+  {
+    std::lock_guard lock(exec->mutex);
+    gone->swap(exec->kept);
+    stream = exec->launched_on;
+  }
+  const bool is_there = stream != 0 && (stream <= VGPU_STREAM_PER_THREAD || streams().find(stream));
+  // In a stream that captures it would become a node.
+  if (gone->empty() || !is_there || active_captures != 0 || !call.require_context() || !call.route(stream)) return;
+  if (start_callback_thread(call.gpu()) != CUDA_SUCCESS) return;
+  const CUhostFn function = let_go;
+  const CUresult result =
+      bandsaw::wire::stream_callback(call, stream, reinterpret_cast<uint64_t>(function),
+                                     reinterpret_cast<uint64_t>(gone.get()), VGPU_CALLBACK_HOST_FUNCTION);
+  if (result == CUDA_SUCCESS) static_cast<void>(gone.release());
+}
+
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below
