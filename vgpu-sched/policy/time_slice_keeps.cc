@@ -25,7 +25,7 @@ bool TimeSliceWeights::is_hardly_idle(const Entry& entry) const {
 
 // It and somebody else are hardly idle: so nobody gains by its pauses, and what it lacks is lost by switches.
 bool TimeSliceWeights::loses_by_switches(const Entry& entry) const {
-  return is_hardly_idle(entry) && std::ranges::any_of(entries_, [&](const auto& numbered) {
+  return entry.active && is_hardly_idle(entry) && std::ranges::any_of(entries_, [&](const auto& numbered) {
            const Entry& other = numbered.second;
            return &other != &entry && other.active && is_hardly_idle(other);
          });

@@ -157,12 +157,13 @@ bool TimeSliceWeights::is_ordered_anew(const std::pair<const VgpuId, Lengths>& w
 // latency cannot wait.
 Time TimeSliceWeights::whole_round() {
   if (tightest() || changed_.size() < 2) return 0;
+  const Entry gone;
   Time round = 0;
   for (const auto& [vgpu, lengths] : changed_) {
     const auto found = entries_.find(vgpu);
-    const int processes = found == entries_.end() ? 1 : found->second.active_processes;
-    const int later = lengths.later == 0 ? 0 : found == entries_.end() ? 0 : found->second.later_processes;
-    round += processes * (lengths.first + options_.switch_cost) - later * (lengths.first - lengths.of_later());
+    const Entry& entry = found == entries_.end() ? gone : found->second;
+    round += entry.active_processes * (lengths.first + options_.switch_cost) -
+             entry.later_processes * (lengths.first - lengths.of_later());
   }
   return std::min(round, 2 * options_.most_turn);  // one for learning may be much longer than it turns out to be needed
 }

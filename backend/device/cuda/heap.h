@@ -137,9 +137,10 @@ class Heap {
   void discard(const Mapping& memory);
   CUresult vacate(uint64_t address, uint64_t bytes);
   CUresult drop(const Mapping& memory);
-  void drop_spares();
+  void drop_spares(uint64_t most = 0);  // until no more bytes than that are left
   void trim_spares();
   uint64_t spare_bytes() const;
+  bool wants_spare() const;
   bool make_spare();  // without mutex_
   // heap_away.cc
   struct AwayPages {

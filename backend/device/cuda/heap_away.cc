@@ -230,9 +230,9 @@ CUresult Heap::leave(CUcontext context) {
 CUresult Heap::come_back(CUcontext context) {
   std::unique_lock lock(mutex_);
   const CUresult result = come_back_locked(context);
-  const bool prepares = result == CUDA_SUCCESS && spare_bytes() + prepared_.chunk <= prepared_.bytes;
+  const bool prepares = result == CUDA_SUCCESS && wants_spare();
   lock.unlock();
-  if (prepares && prepared_.chunk != 0) spare_maker_.go_on();
+  if (prepares) spare_maker_.go_on();
   return result;
 }
 

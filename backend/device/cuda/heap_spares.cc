@@ -81,12 +81,14 @@ CUresult Heap::drop(const Mapping& memory) {
   return driver_->cuMemRelease(memory.handle);
 }
 
-void Heap::drop_spares() {
-  for (const Mapping& spare : spares_) {
-    drop(spare);
-    if (swap::Book* const book = host_->swap_book()) book->keep(-static_cast<int64_t>(spare.bytes));
+void Heap::drop_spares(uint64_t most) {
+  for (uint64_t bytes = spare_bytes(); !spares_.empty() && bytes > most;) {
+    const Mapping last = spares_.back();
+    spares_.pop_back();
+    bytes -= last.bytes;
+    drop(last);
+    if (swap::Book* const book = host_->swap_book()) book->keep(-static_cast<int64_t>(last.bytes));
   }
-  spares_.clear();
 }
 
 uint64_t Heap::spare_bytes() const {
@@ -95,20 +97,16 @@ uint64_t Heap::spare_bytes() const {
   return bytes;
 }
 
+bool Heap::wants_spare() const { return prepared_.chunk != 0 && spare_bytes() + prepared_.chunk <= prepared_.bytes; }
+
 // No more than all chunks that are left could need.
 void Heap::trim_spares() {
-  uint64_t chunks = 0, spare = spare_bytes();
+  uint64_t chunks = 0;
   for (const auto& [address, allocation] : allocations_) {
     for (const Mapping& chunk : allocation.chunks) chunks += chunk.bytes;
   }
   prepared_.bytes = std::min(prepared_.bytes, chunks);
-  while (!spares_.empty() && spare > chunks) {
-    const Mapping last = spares_.back();
-    spares_.pop_back();
-    spare -= last.bytes;
-    drop(last);
-    host_->swap_book()->keep(-static_cast<int64_t>(last.bytes));
-  }
+  drop_spares(chunks);
 }
 
 // Kernels that are guarded wait for every mapping.
@@ -117,7 +115,7 @@ void Heap::prepare_chunks(const CudaContextRef& context, uint64_t chunk_bytes, u
   {
     std::lock_guard lock(mutex_);
     prepared_ = {context, chunk_bytes, bytes};
-    if (spare_bytes() + chunk_bytes > bytes) return;
+    if (!wants_spare()) return;
   }
   spare_maker_.go_on();
 }
@@ -128,8 +126,8 @@ bool Heap::make_spare() {
   Mapping made{.on_device = false};
   {
     std::lock_guard lock(mutex_);
+    if (!wants_spare()) return false;
     made.bytes = prepared_.chunk;
-    if (made.bytes == 0 || spare_bytes() + made.bytes > prepared_.bytes) return false;
     if (make_current(*driver_, *prepared_.context) != CUDA_SUCCESS) return false;
     if (!book->keep(static_cast<int64_t>(made.bytes))) return false;
   }

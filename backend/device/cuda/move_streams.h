@@ -37,7 +37,6 @@ class MoveStreams {
   void give(std::shared_ptr<CudaStream> stream) {
     if (stream) idle_.push_back(std::move(stream));
   }
-  const CudaContextRef& context() const { return context_; }
 
  private:
   const DriverRef driver_;

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,7 +32,7 @@ struct GraphRecord {
   std::set<std::shared_ptr<StagedCopy>> copies;
   std::vector<uint64_t> copy_nodes;               // nodes that have one
   std::vector<std::shared_ptr<UserObject>> kept;  // one entry per reference
-  uint64_t launched_on = 0;                       // of an executable graph: the stream of its last launch, on the wire
+  std::atomic<uint64_t> launched_on{0};           // of an executable graph: the stream of its last launch, on the wire
 };
 
 // Lets go of what `exec` has kept, when its launches are done: on the thread that runs host functions (CUDA C++

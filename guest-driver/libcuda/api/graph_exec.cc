@@ -143,10 +143,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     result = work.status();
     if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
   }
-  if (result == CUDA_SUCCESS) {
-    std::lock_guard lock(record->mutex);
-    record->launched_on = on;
-  }
+  if (result == CUDA_SUCCESS) record->launched_on.store(on, std::memory_order_relaxed);
   return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }
 

@@ -58,12 +58,11 @@ void let_go(void* references) { delete static_cast<References*>(references); }
 
 void let_go_behind_launches(Call& call, GraphRecord* exec) {
   auto gone = std::make_unique<References>();
-  uint64_t stream = 0;
   {
     std::lock_guard lock(exec->mutex);
     gone->swap(exec->kept);
-    stream = exec->launched_on;
   }
+  const uint64_t stream = exec->launched_on.load(std::memory_order_relaxed);
   const bool is_there = stream != 0 && (stream <= VGPU_STREAM_PER_THREAD || streams().find(stream));
   // In a stream that captures it would become a node.
   if (gone->empty() || !is_there || active_captures != 0 || !call.require_context() || !call.route(stream)) return;

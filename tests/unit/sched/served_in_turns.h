@@ -79,6 +79,17 @@ class TimeSliceWeightsTest : public testing::Test {
     return served(span);
   }
 
+  // What it does in the next `span`, as a part of what it does alone.
+  double progress(const Program& program, Time span) {
+    const Time before = program.steps;
+    run_for(span);
+    return static_cast<double>((program.steps - before) * (program.busy + program.pause)) / static_cast<double>(span);
+  }
+  void start_over() {
+    programs_.clear();
+    weights_ = TimeSliceWeights();
+  }
+
   // For each program the mean over so many seconds of |its part of what was served - its part of the shares|.
   std::vector<double> errors_of_seconds(int seconds) {
     run_for(2 * kSecond);

@@ -15,10 +15,9 @@ TEST_F(TimeSliceKeepsTest, WhoWaitsForEachOfManyShortStepsGetsItsShare) {
   run_for(3 * kSecond);
   EXPECT_TRUE(weights_.keeps(1));
   EXPECT_FALSE(weights_.keeps(2));
-  const Time before = steps.steps;
-  const auto parts = after(1, 2 * kSecond);
-  EXPECT_NEAR(static_cast<double>((steps.steps - before) * (steps.busy + steps.pause)), 0.5 * 2e9, 0.02 * 2e9);
-  EXPECT_NEAR(parts[1], 0.5, 0.03);
+  served(1);
+  EXPECT_NEAR(progress(steps, 2 * kSecond), 0.5, 0.02);
+  EXPECT_NEAR(served(2 * kSecond)[1], 0.5, 0.03);
 }
 
 // It has a third of what it was promised, and nearly half of what it would need if it were not for its pauses.
@@ -29,9 +28,7 @@ TEST_F(TimeSliceKeepsTest, WhoWaitsForEachKernelGetsItsShareBesideTraining) {
   add(2, 75, 78 * kMillisecond, 1300 * kMicrosecond).knows = true;
   run_for(4 * kSecond);
   EXPECT_TRUE(weights_.keeps(1));
-  const Time before = waits.steps;
-  run_for(2 * kSecond);
-  EXPECT_GE(static_cast<double>((waits.steps - before) * (waits.busy + waits.pause)), 0.23 * 2e9);
+  EXPECT_GE(progress(waits, 2 * kSecond), 0.23);
 }
 
 // Its steps are longer than switches, so it is not far behind; but what switches cost is lost to both.
@@ -42,10 +39,9 @@ TEST_F(TimeSliceKeepsTest, WhoHardlyPausesKeepsTheEngineThoughItIsLittleBehind) 
   add(2, 50, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
   run_for(2 * kSecond);
   EXPECT_TRUE(weights_.keeps(1));
-  const Time before = steps.steps;
-  const auto parts = after(1, 4 * kSecond);
-  EXPECT_NEAR(static_cast<double>((steps.steps - before) * (steps.busy + steps.pause)), 0.5 * 4e9, 0.02 * 4e9);
-  EXPECT_NEAR(parts[1], 0.5, 0.02);
+  served(1);
+  EXPECT_NEAR(progress(steps, 4 * kSecond), 0.5, 0.02);
+  EXPECT_NEAR(served(4 * kSecond)[1], 0.5, 0.02);
 }
 
 TEST_F(TimeSliceKeepsTest, WhoHardlyPausesIsHelpedSoon) {
@@ -64,9 +60,7 @@ TEST_F(TimeSliceKeepsTest, WhoPausesForLongIsNotHurried) {
   add(2, 50, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
   run_for(4 * kSecond);
   EXPECT_FALSE(weights_.keeps(1));
-  const Time before = pauses.steps;
-  run_for(2 * kSecond);
-  EXPECT_GE(static_cast<double>((pauses.steps - before) * (pauses.busy + pauses.pause)), 0.5 * 2e9);
+  EXPECT_GE(progress(pauses, 2 * kSecond), 0.5);
 }
 
 // Each works while the other pauses: in time slices of their own both would have less.
@@ -99,8 +93,7 @@ TEST_F(TimeSliceKeepsTest, NobodyKeepsTheEngineInLongPausesOrIfItIsNotFarBehind)
   add(2, 50);
   run_for(4 * kSecond);
   EXPECT_FALSE(weights_.keeps(1)) << "the others can use its pauses";
-  programs_.clear();
-  weights_ = TimeSliceWeights();
+  start_over();
   add(1, 25, 550 * kMicrosecond, 250 * kMicrosecond).knows = true;
   add(2, 75, 67 * kMillisecond, 100 * kMicrosecond).knows = true;
   run_for(4 * kSecond);

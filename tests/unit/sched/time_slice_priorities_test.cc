@@ -20,17 +20,13 @@ class TimeSlicePrioritiesTest : public TimeSliceWeightsTest {
     run_for(4 * kSecond);
     return static_cast<double>(program.steps - before) / 4;
   }
-  void begin_anew() {
-    programs_.clear();
-    weights_ = TimeSliceWeights();
-  }
 };
 
 // Gdev's figure 10: a file system that encrypts a batch, waits for the disk, and so on, beside three searches.
 TEST_F(TimeSlicePrioritiesTest, ShortWorkOfAHigherPriorityWaitsLittle) {
   std::vector<double> paces;
   for (const int priority : {0, 10}) {
-    begin_anew();
+    start_over();
     const Program& files = with_priority(priority, 1, 100, 500 * kMicrosecond, 3 * kMillisecond);
     for (int i = 0; i < 3; ++i) with_priority(0, 1, 100);
     paces.push_back(pace(files));
@@ -53,7 +49,7 @@ TEST_F(TimeSlicePrioritiesTest, WhoAlwaysHasWorkHasNearlyAllOfItsVirtualGpu) {
 
 TEST_F(TimeSlicePrioritiesTest, WhatTheVirtualGpuHasDoesNotChange) {
   for (const int share : {25, 50, 75}) {
-    begin_anew();
+    start_over();
     with_priority(5, 1, share);
     for (int i = 0; i < 3; ++i) with_priority(0, 1, share);
     with_priority(0, 2, 100 - share);
@@ -67,7 +63,7 @@ TEST_F(TimeSlicePrioritiesTest, WhatTheVirtualGpuHasDoesNotChange) {
 // Its work takes little of the virtual GPU's part: the others of it have the rest, as without priorities.
 TEST_F(TimeSlicePrioritiesTest, WhatShortWorkLeavesIsTheOthersOfItsVirtualGpu) {
   for (const int share : {25, 50, 75}) {
-    begin_anew();
+    start_over();
     const Program& files = with_priority(5, 1, share, 500 * kMicrosecond, 3 * kMillisecond);
     with_priority(0, 1, share);
     with_priority(0, 1, share);
@@ -95,7 +91,7 @@ TEST_F(TimeSlicePrioritiesTest, TimeSlicesAreShortOnlyWhileSomebodyGoesFirst) {
 
 TEST_F(TimeSlicePrioritiesTest, EqualPrioritiesAreNone) {
   for (const int priority : {0, 7}) {
-    begin_anew();
+    start_over();
     for (int i = 0; i < 3; ++i) with_priority(priority, 1, 60);
     with_priority(0, 2, 40);
     const auto parts = after(kSecond, 2 * kSecond);

@@ -34,9 +34,8 @@ TEST_F(TimeSliceWeightsTest, WorkALittleLongerThanATimeSliceIsChargedAsItIs) {
 // Of 75 ms that a step takes alone it has the GPU for 72. The rest is a part of its progress.
 TEST_F(TimeSliceWeightsTest, WhoPausesALittleGetsItsShareOfWhatItDoesAlone) {
   for (const int share : {50, 75, 90}) {
-    programs_.clear();
+    start_over();
     programs_.reserve(2);
-    weights_ = TimeSliceWeights();
     const Program& step = add(1, share, 72 * kMillisecond, 3 * kMillisecond);
     add(2, 100 - share);
     run_for(3 * kSecond);
@@ -55,9 +54,8 @@ TEST_F(TimeSliceWeightsTest, WhoPausesALittleGetsItsShareOfWhatItDoesAlone) {
 TEST_F(TimeSliceWeightsTest, ProgramsWhoseKernelsAreKnownGetTheirShares) {
   for (const int share : {50, 75, 90}) {
     for (const bool knows : {true, false}) {
-      programs_.clear();
+      start_over();
       programs_.reserve(2);
-      weights_ = TimeSliceWeights();
       add(1, share, 72 * kMillisecond, 3 * kMillisecond).knows = knows;
       add(2, 100 - share, 163 * kMillisecond, 100 * kMicrosecond).knows = true;
       const std::vector<double> errors = errors_of_seconds(10);
@@ -70,9 +68,8 @@ TEST_F(TimeSliceWeightsTest, ProgramsWhoseKernelsAreKnownGetTheirShares) {
 // What its launches are thought to take one by one is a little wrong beside others.
 TEST_F(TimeSliceWeightsTest, AStepThatWasMeasuredAloneIsAsMuchProgressBesideOthers) {
   for (const double beside : {0.96, 1.04}) {
-    programs_.clear();
+    start_over();
     programs_.reserve(2);
-    weights_ = TimeSliceWeights();
     Program& step = add(1, 75, 77 * kMillisecond, kMillisecond);
     step.knows = true;
     step.beside = beside;
@@ -86,9 +83,8 @@ TEST_F(TimeSliceWeightsTest, AStepThatWasMeasuredAloneIsAsMuchProgressBesideOthe
 
 TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
   for (const int share : {10, 25, 50}) {
-    programs_.clear();
+    start_over();
     programs_.reserve(2);
-    weights_ = TimeSliceWeights();
     add(1, 100 - share, 33 * kMillisecond, 200 * kMicrosecond).knows = true;
     const Program& late = add(2, share, 163 * kMillisecond, 100 * kMicrosecond);
     programs_.back().learns = true;
@@ -138,7 +134,6 @@ TEST_F(TimeSliceWeightsTest, OneOfManyThatComesBackHasItsPartAtOnce) {
   EXPECT_LE(late.longest_wait, 100 * kMillisecond);
 }
 
-// Each of its kernels is another one, say.
 // Each of them changes all time slices, and the hardware begins its round anew.
 TEST_F(TimeSliceWeightsTest, NewcomersOneAfterTheOtherLeaveNobodyOut) {
   begins_anew_ = true;
@@ -151,6 +146,7 @@ TEST_F(TimeSliceWeightsTest, NewcomersOneAfterTheOtherLeaveNobodyOut) {
   for (const Program& program : programs_) EXPECT_LE(program.longest_wait, 90 * kMillisecond) << program.vgpu;
 }
 
+// Each of its kernels is another one, say.
 TEST_F(TimeSliceWeightsTest, WhoCannotBeLearntIsTriedSeldom) {
   programs_.reserve(2);
   add(1, 75, 33 * kMillisecond, 200 * kMicrosecond).knows = true;
@@ -169,9 +165,8 @@ TEST_F(TimeSliceWeightsTest, WhoCannotBeLearntIsTriedSeldom) {
 // A kernel that uses all registers, beside one that trains: of 1.8 ms it has 1.4.
 TEST_F(TimeSliceWeightsTest, WhatIsLostOfShortTimeSlicesIsMadeUpFor) {
   for (const int share : {50, 75, 90}) {
-    programs_.clear();
+    start_over();
     programs_.reserve(2);
-    weights_ = TimeSliceWeights();
     add(1, share, 72 * kMillisecond, kMillisecond).lost = 300 * kMicrosecond;
     add(2, 100 - share, 163 * kMillisecond, 100 * kMicrosecond).lost = 300 * kMicrosecond;
     for (Program& program : programs_) program.knows = true;
@@ -197,9 +192,8 @@ TEST_F(TimeSliceWeightsTest, WhoHasLittleWorkNowAndThenWaitsForShortTimeSlicesOn
 // Each has one step at a time, and ends its time slices early.
 TEST_F(TimeSliceWeightsTest, StepsThatAreShorterThanTimeSlicesGetTheirShares) {
   for (const int share : {25, 50, 75, 90}) {
-    programs_.clear();
+    start_over();
     programs_.reserve(2);
-    weights_ = TimeSliceWeights();
     add(1, share, 7600 * kMicrosecond, 30 * kMicrosecond);
     add(2, 100 - share, 8700 * kMicrosecond, 20 * kMicrosecond);
     for (Program& program : programs_) program.knows = true;
@@ -346,9 +340,8 @@ TEST_F(TimeSliceWeightsTest, WhoReportsTooLittleGainsLittle) {
 
 TEST_F(TimeSliceWeightsTest, WhatABoundCostsIsWhatTheMoreSwitchesTake) {
   const auto lost = [&](Time latency) {
-    programs_.clear();
+    start_over();
     programs_.reserve(3);
-    weights_ = TimeSliceWeights();
     add(1, 60), add(2, 30);
     add(3, 10, 10 * kMicrosecond, 700 * kMicrosecond, latency);
     run_for(kSecond);
