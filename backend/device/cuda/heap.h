@@ -106,7 +106,8 @@ class Heap {
   CUresult map_chunk(Mapping* chunk);
   CUresult allocate_chunks(const CudaContextRef& context, uint64_t bytes, swap::Book* book, uint64_t* address);
   CUresult unmap_chunks(uint64_t address, const Allocation& allocation);
-  // heap_moves.cc, all with mutex_
+  // heap_moves.cc, all but the first with mutex_
+  CUresult move_all(const CudaContextRef& context, const swap::Moves& moves);
   struct ChunkMove;
   std::vector<swap::Exchange::Move> moves_of(const std::vector<uint64_t>& chunks, bool to_device);
   CUresult begin_move(const swap::Exchange::Move& what, ChunkMove* move);

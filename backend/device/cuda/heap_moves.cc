@@ -8,6 +8,13 @@
 #include "memory/base/log.h"
 
 namespace bandsaw::cuda {
+namespace {
+
+// After a move, until host memory for the next ones is made: another move may follow, here or where this one's memory
+// goes.
+constexpr std::chrono::milliseconds kQuiet{50};
+
+}  // namespace
 
 struct Heap::ChunkMove {
   swap::Exchange::Move what;
@@ -179,8 +186,15 @@ CUresult Heap::exchange_chunks(MoveStreams* streams, swap::Exchange* exchange, c
   }
 }
 
-// With mutex_, so that nothing is freed meanwhile.
 CUresult Heap::move_chunks(const CudaContextRef& context, const swap::Moves& moves) {
+  const bool prepares = spare_maker_.pause();
+  const CUresult result = move_all(context, moves);
+  if (prepares) spare_maker_.go_on(kQuiet);
+  return result;
+}
+
+// It takes mutex_, so that nothing is freed meanwhile.
+CUresult Heap::move_all(const CudaContextRef& context, const swap::Moves& moves) {
   std::lock_guard lock(mutex_);
   move_times_ = {};
   const auto begin = std::chrono::steady_clock::now();
