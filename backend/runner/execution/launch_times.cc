@@ -42,11 +42,14 @@ void LaunchTimes::begin_sample(const LaunchId& id) {
 
 LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t within, bool waited) {
   if (ns == 0) return Learnt::kNothing;
-  const bool loose = !waited && ns < kLittle * kIssue;
+  const bool loose = !waited && ns < kLittle * kIssue, at_most = !waited && within != kAlone;
   std::lock_guard lock(mutex_);
   const auto shape = times_.find(id.shape), exact = times_.find(id.exact);
   for (const auto& found : {shape, exact}) {
-    if (found != times_.end()) learn(found->second, ns, within, loose);
+    if (found == times_.end()) continue;
+    Time& time = found->second;
+    if (at_most && (time.usual == 0 ? !loose : ns >= time.usual)) return Learnt::kNothing;
+    learn(time, ns, within, loose);
   }
   if (exact == times_.end()) return Learnt::kNothing;
   Time* const both[] = {&exact->second, shape == times_.end() ? nullptr : &shape->second};

@@ -11,7 +11,8 @@
 //
 // Where the device has nothing to do, it waits for a launch to be issued, and a sample of little work says mostly how
 // long that took: of kernels of 5 us, 15. Such a sample is loose: it only says that the launch takes no longer, and one
-// that is not takes its place at once.
+// that is not takes its place at once. Beside others, a sample that the device did not wait for holds what the others
+// had between its begin and the launch, whatever it seems to be: it can say that the launch takes less, never more.
 //
 // Progress is counted in what a launch takes where nobody else has the device. Beside others it may take a little less
 // (a GPU at its limit of power is faster beside a program that needs little) or more. So what was learnt alone stays,

@@ -197,6 +197,25 @@ TEST_F(LaunchTimesTest, OfLongLaunchesItDoesNotMatterWhetherTheyWaited) {
   EXPECT_NEAR(static_cast<double>(known(launch)), 402'500, 500);
 }
 
+// The others' time slices came between the begin of such a sample and its launch.
+TEST_F(LaunchTimesTest, BesideOthersWhatDidNotWaitIsNeverTakenForLonger) {
+  const LaunchId launch = id(1, 1), unknown = id(2, 2);
+  const auto late = [&](const LaunchId& which, uint64_t ns) { return times_.learn(which, ns, kWithin, false); };
+  sample(launch, 5'000, LaunchTimes::kAlone);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(late(launch, 9'000'000), Learnt::kNothing);
+  for (int i = 0; i < 100; ++i) late(launch, 20'000);
+  EXPECT_EQ(known(launch), 5'000u);
+  late(launch, 3'000);
+  EXPECT_EQ(known(launch), 3'000u);
+  times_.begin_sample(unknown);
+  late(unknown, 9'000'000);
+  EXPECT_EQ(known(unknown), 0u);
+  late(unknown, 20'000);
+  EXPECT_EQ(known(unknown), 20'000u) << "it can be no more";
+  sample(unknown, 6'000);
+  EXPECT_EQ(known(unknown), 6'000u);
+}
+
 // The first samples were beside other work, say.
 TEST_F(LaunchTimesTest, WhatIsNotKnownYetIsSampledAgain) {
   const LaunchId launch = id(1, 1);
