@@ -193,6 +193,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--sharing", metavar="LIST", help=f"of {','.join(SHARINGS)}; all that a case is meant for if "
                         "left out. What tenants do alone natively is measured in any case")
     parser.add_argument("--seconds", type=float, help="of each run (8; alone, half of it and at most 3)")
+    parser.add_argument("--variety", action="store_true", help="instead of the cases: each of a dozen PyTorch programs "
+                        "that differ in kernels, waits and pauses, beside training 25:75 and beside sgemm 50:50")
     parser.add_argument("--quick", action="store_true", help="runs of 2.5 s of the few cases that say most")
     parser.add_argument("--list", action="store_true", help="print the cases and measure nothing")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
@@ -216,6 +218,10 @@ def _choose_cases(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     gpu = options.device == "gpu"
     there = progress_cases.cases(gpu, gpu and torch_python() is not None)
     names = progress_cases.quick(gpu, gpu and torch_python() is not None) if options.quick else None
+    if options.variety:
+        if not gpu or torch_python() is None:
+            parser.error("--variety needs a GPU and a python with torch")
+        there, names = progress_cases.variety(), None
     if options.only:
         names = options.only.split(",")
     if unknown := [name for name in names or [] if not any(case.name.startswith(name) for case in there)]:

@@ -36,6 +36,11 @@ class ProgramKind:
     kind: str = ""  # how the source names it, if otherwise
 
 
+# PyTorch programs that nobody tuned anything for (tenants/progress/torch_variety.py), and what memory they need, MiB.
+VARIETY = {"resnet": 6000, "perceptron": 1500, "lstm": 2500, "fourier": 4000, "unique": 3000, "solver": 2500,
+           "captured": 1500, "ahead": 2500, "naps": 2000, "feeding": 2000, "products": 3500, "embedding": 2500,
+           "threads": 2000}
+
 PROGRAMS = {
     "training": ProgramKind("torch", Size("", 30000)),
     "inference": ProgramKind("torch", Size("", 3000)),
@@ -52,6 +57,7 @@ PROGRAMS = {
     "copies": ProgramKind("tenant", Size("bytes=2147483648", 3500), Size("bytes=8388608", 64)),
     "small-copies": ProgramKind("tenant", Size("bytes=65536 every_us=700", 1000),
                                 Size("bytes=65536 every_us=5000", 64), kind="copies"),
+    **{name: ProgramKind("torch", Size("", memory)) for name, memory in VARIETY.items()},
 }
 
 
@@ -146,6 +152,15 @@ def _four(*programs: str) -> Case:
 def _pairs(programs: list[str]) -> list[Case]:
     return [_busy((first, share), (second, 100 - share)) for place, first in enumerate(programs)
             for second in programs[place + 1:] for share in (90, 75, 50)]
+
+
+def variety() -> list[Case]:
+    """Each of VARIETY beside training, which is promised more, and beside one whose kernels are long."""
+    def pair(name: str, other: str, share: int) -> Case:
+        wanted = tuple(Want(TIME_SLICED, "progress", f">= {0.97 * part / 100:.4g}", number)
+                       for number, part in enumerate((share, 100 - share)))
+        return Case(f"{name}+{other} {share}:{100 - share}", (Who(name, share), Who(other, 100 - share)), wanted)
+    return [pair(name, other, share) for other, share in (("training", 25), ("sgemm", 50)) for name in VARIETY]
 
 
 def _copies() -> list[Case]:

@@ -2,7 +2,7 @@
 
 training: a bf16 training step of a transformer, with its optimiser; inference: one forward pass of many small kernels;
 decoding: a token, read by the host, as greedy decoding with cached keys does; convolution: cuDNN convolutions in a
-chain. One synchronise a step. steps.h, beside this file, says what is read and written.
+chain. One synchronise a step. torch_variety.py has more. steps.h, beside this file, says what is read and written.
 """
 import select
 import sys
@@ -11,6 +11,7 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional
+from torch_variety import VARIETY
 
 WORDS = 8192
 LONGEST = 1024
@@ -145,7 +146,8 @@ def convolution(words: list[str]):
     return step
 
 
-KINDS = {"training": training, "inference": inference, "decoding": decoding, "convolution": convolution}
+KINDS = {"training": training, "inference": inference, "decoding": decoding, "convolution": convolution,
+         **VARIETY}
 # Of decoding, all lengths once: the library compiles a kernel for each.
 WARM_STEPS = {"training": 3, "convolution": 3, "decoding": DECODED}
 
