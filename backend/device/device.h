@@ -473,8 +473,15 @@ Result<SegmentDescriptors> make_cuda_segment(uint64_t bytes, int index);
 // Has NVIDIA's driver take another process of this user's off all GPUs, with its contexts and what memory it still has
 // there, or bring it back. Its calls to the driver wait meanwhile. Blocks; any thread. ENOTSUP: this driver cannot;
 // ENOMEM: no room to return. `prepare` loads the driver ahead.
+//
+// `moved`: whoever had something on GPU `from` comes back on GPU `to`, which must be of the same kind. Empty: all come
+// back to where they were. Otherwise each GPU of the host must be there once on either side, whether the process sees
+// it or not (found by experiment: a single pair is CUDA_ERROR_INVALID_VALUE, and CUDA_VISIBLE_DEVICES does not matter).
+struct GpuPair {
+  std::string from, to;  // "GPU-" and the UUID
+};
 Status prepare_cuda_checkpoints();
-Status checkpoint_cuda_process(int pid, bool off);
+Status checkpoint_cuda_process(int pid, bool off, std::span<const GpuPair> moved);
 
 // What a GPU is, without making a context on it.
 struct GpuIdentity {

@@ -3,12 +3,27 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "backend/device/device.h"
 #include "memory/base/status.h"
 
 namespace bandsaw::runner {
 
-// `checkpoint` may block; it is called on threads. Returns when the session closes its socket.
-int serve_checkpoints(int socket, const std::function<Status(int pid, bool off)>& checkpoint);
+struct CheckpointDriver {
+  // May block; it is called on threads.
+  std::function<Status(int pid, bool off, std::span<const GpuPair> moved)> checkpoint;
+  std::function<Result<std::vector<std::string>>()> host_gpus;  // their UUIDs; asked when somebody moves
+};
+
+// Of all GPUs of the host, for one who has left `left` and comes to `wanted`: these two change places. EINVAL: the host
+// lacks one of them.
+Result<std::vector<GpuPair>> pairs_for_move(const std::string& left, const std::string& wanted,
+                                            const std::vector<std::string>& host_gpus);
+
+// Returns when the session closes its socket.
+int serve_checkpoints(int socket, const CheckpointDriver& driver);
 
 }  // namespace bandsaw::runner

@@ -40,11 +40,17 @@ constexpr int kGone = 15, kTimeout = 10;  // NVML_ERROR_GPU_IS_LOST, NVML_ERROR_
 constexpr unsigned long long kXid = 8;    // nvmlEventTypeXidCriticalError
 constexpr unsigned kWaitMs = 1000, kUuidBytes = 96;
 
-bool print_uuid(const NvmlLibrary& nvml, const char* prefix, Gpu gpu) {
-  const auto uuid_of = nvml.function<Text>("nvmlDeviceGetUUID");
+// Empty: it does not say.
+std::string uuid_of(const NvmlLibrary& nvml, Gpu gpu) {
+  const auto ask = nvml.function<Text>("nvmlDeviceGetUUID");
   char uuid[kUuidBytes] = "";
-  if (!uuid_of || uuid_of(gpu, uuid, sizeof uuid) != 0) return false;
-  std::printf("cuda:%s %s\n", prefix ? prefix : uuid, uuid);
+  return ask && ask(gpu, uuid, sizeof uuid) == 0 ? uuid : "";
+}
+
+bool print_uuid(const NvmlLibrary& nvml, const char* prefix, Gpu gpu) {
+  const std::string uuid = uuid_of(nvml, gpu);
+  if (uuid.empty()) return false;
+  std::printf("cuda:%s %s\n", prefix ? prefix : uuid.c_str(), uuid.c_str());
   return true;
 }
 
@@ -143,6 +149,24 @@ int list_gpus() {
     }
   }
   return EXIT_SUCCESS;
+}
+
+Result<std::vector<std::string>> host_gpu_uuids() {
+  using namespace host_gpus;
+  NvmlLibrary nvml;
+  if (const char* const wrong = nvml.open()) return Status::error(ENODEV, "NVML: {}", wrong);
+  const auto count_of = nvml.function<Count>("nvmlDeviceGetCount_v2");
+  const auto by_index = nvml.function<ByIndex>("nvmlDeviceGetHandleByIndex_v2");
+  unsigned count = 0;
+  if (!count_of || !by_index || count_of(&count) != 0) return Status::error(ENODEV, "NVML does not count the GPUs");
+  std::vector<std::string> uuids;
+  for (unsigned i = 0; i < count; ++i) {
+    Gpu gpu = nullptr;
+    std::string uuid = by_index(i, &gpu) == 0 ? uuid_of(nvml, gpu) : "";
+    if (uuid.empty()) return Status::error(ENODEV, "NVML: GPU {} does not answer", i);
+    uuids.push_back(std::move(uuid));
+  }
+  return uuids;
 }
 
 int watch_gpu(const char* uuid) {

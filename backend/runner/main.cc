@@ -212,9 +212,10 @@ int run_checkpointer() {
   }
 #ifdef BANDSAW_HAVE_CUDA
   if (const Status status = prepare_cuda_checkpoints(); !status.ok()) log::warn("{}", status.message());
-  return serve_checkpoints(kRunnerSocket, checkpoint_cuda_process);
+  return serve_checkpoints(kRunnerSocket, {.checkpoint = checkpoint_cuda_process, .host_gpus = host_gpu_uuids});
 #else
-  return serve_checkpoints(kRunnerSocket, [](int, bool) { return Status::error(ENOTSUP, "{}", kNoCuda); });
+  const auto refuse = [](int, bool, std::span<const GpuPair>) { return Status::error(ENOTSUP, "{}", kNoCuda); };
+  return serve_checkpoints(kRunnerSocket, {.checkpoint = refuse, .host_gpus = host_gpu_uuids});
 #endif
 }
 

@@ -19,6 +19,12 @@ constexpr timeval kSilentMost{30, 0};
 constexpr timeval kAtOnce{0, 0};
 constexpr pid_t kNobody = -1;  // the driver says that there is no such process
 
+GpuUuidText as_text(const std::string& uuid) {
+  GpuUuidText text{};
+  std::copy_n(uuid.begin(), std::min(uuid.size(), text.size() - 1), text.begin());
+  return text;
+}
+
 }  // namespace
 
 CheckpointerProcess::CheckpointerProcess(event_base* base, Launcher* launcher) : base_(base), launcher_(launcher) {
@@ -78,8 +84,12 @@ void CheckpointerProcess::stop() {
 void CheckpointerProcess::carry_out(pid_t runner, bool off, Done done) {
   start();
   const auto number = launcher_->number_for_checkpointer(runner);
-  const CheckpointOrder order{number.ok() ? number.value() : kNobody, off ? 1u : 0u};
-  waiting_.push_back({order.pid, off, std::move(done)});
+  CheckpointOrder order{.pid = number.ok() ? number.value() : kNobody, .off = off ? 1u : 0u};
+  if (const auto left = left_.find(runner); !off && left != left_.end()) {
+    order.left = as_text(left->second);
+    order.wanted = as_text(gpu_);
+  }
+  waiting_.push_back({runner, order.pid, off, gpu_, std::move(done)});
   const Status sent = pid_ != 0 ? send_packet(socket_.get(), std::as_bytes(std::span(&order, 1)), {}, {})
                                 : Status::error(EPIPE, "there is none");
   if (!sent.ok()) return stop();
@@ -101,10 +111,12 @@ void CheckpointerProcess::receive(bool late) {
     return one.number == answer.pid && one.off == (answer.off != 0);
   });
   if (found == waiting_.end()) return;
-  const Done done = std::move(found->done);
+  const Waiting ended = std::move(*found);
   waiting_.erase(found);
+  if (answer.error == 0 && ended.off) left_[ended.runner] = ended.gpu;
+  if (answer.error == 0 && !ended.off) left_.erase(ended.runner);
   last_took_ = std::chrono::microseconds(answer.took_us);
-  if (done) done(answer.error);
+  if (ended.done) ended.done(answer.error);
 }
 
 void CheckpointerProcess::fail_all(int error) {

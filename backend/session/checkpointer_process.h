@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ class CheckpointerProcess final : public Checkpointer {
   CheckpointerProcess(const CheckpointerProcess&) = delete;
 
   void set_environment(std::vector<std::string> environment) { environment_ = std::move(environment); }
+  // Its UUID: where runners are that leave from now on, and where those come to that return.
+  void set_gpu(const std::string& gpu) { gpu_ = gpu; }
   void start() override;
   void stop() override;
   void carry_out(pid_t runner, bool off, Done done) override;
@@ -31,8 +34,10 @@ class CheckpointerProcess final : public Checkpointer {
 
  private:
   struct Waiting {
-    pid_t number = 0;  // of the runner, as the checkpointer knows it
+    pid_t runner = 0;
+    pid_t number = 0;  // as the checkpointer knows it
     bool off = false;
+    std::string gpu;  // that it leaves, or comes to
     Done done;
   };
   Status spawn();
@@ -42,7 +47,9 @@ class CheckpointerProcess final : public Checkpointer {
   event_base* const base_;
   Launcher* const launcher_;
   std::vector<std::string> environment_;
-  pid_t pid_ = 0;  // 0: there is none
+  std::string gpu_;
+  std::map<pid_t, std::string> left_;  // of each runner that is off: the GPU that it was on
+  pid_t pid_ = 0;                      // 0: there is none
   std::vector<pid_t> ending_;
   UniqueFd socket_;
   std::vector<Waiting> waiting_;

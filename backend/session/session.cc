@@ -388,7 +388,10 @@ void Session::choose_device_of_helpers() {
   SharingConfig alone = sharing_config_;
   alone.sharing = Sharing::kTimeSliced;
   RunnerLaunchConfig launch_config = runner_launch_config(alone);
-  if (checkpointer_) checkpointer_->set_environment(with_variables(runner_environment_, launch_config.variables));
+  if (checkpointer_) {
+    checkpointer_->set_environment(with_variables(runner_environment_, launch_config.variables));
+    checkpointer_->set_gpu(sharing_config_.gpu);
+  }
   if (launch_config.refusal != 0) launch_config.variables = {"BANDSAW_DEVICE=lost"};  // which no runner knows
   segment_maker_->set_environment(with_variables(runner_environment_, launch_config.variables));
 }

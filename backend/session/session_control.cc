@@ -167,8 +167,11 @@ Status Session::check_device(const SharingConfig& wanted) const {
     return Status::error(EINVAL, "a session of '{}' cannot become one of '{}'", has, wanted.device);
   }
   const size_t programs = pool_->serving().size();
-  if (programs != 0 && (is_cuda(wanted) || !suspension_->stands_still())) {
+  if (programs != 0 && !suspension_->stands_still()) {
     return Status::error(EBUSY, "{} of its programs are on '{}'", programs, has);
+  }
+  if (programs != 0 && is_cuda(wanted) && !suspension_->contexts_off()) {
+    return Status::error(EBUSY, "contexts of its programs are on '{}', and its driver does not take them off", has);
   }
   log::info("moves from '{}' to '{}', with {} programs", has, wanted.device, programs);
   return {};

@@ -143,6 +143,8 @@ void Suspension::advance() {
     if (stay_.empty() || nobody) return contexts_return();
     error_ = stay_;
     wanted_ = Want::kSuspend;
+  } else if (state_ == State::kSuspended && told_ == Want::kSuspend && some_returned_) {
+    contexts_leave();
   }
 }
 
@@ -235,6 +237,7 @@ void Suspension::left() {
 
 // What was moved by then need not be moved by the driver, which is slow.
 void Suspension::contexts_leave() {
+  some_returned_ = false;
   if (!session_.checkpointer || keeps_contexts_) return contexts_left();
   if (session_.runners().empty()) {  // nobody waits for its answer
     session_.checkpointer->stop();
@@ -243,6 +246,7 @@ void Suspension::contexts_leave() {
   start(
       State::kLeaving,
       [this](Runner* runner, const Runner::Done& done) {
+        if (off_.contains(runner->pid())) return done(0);
         runner->set_contexts_off(true);
         session_.checkpointer->carry_out(runner->pid(), true, [this, pid = runner->pid(), done](int error) {
           Runner* const there = living(pid);
@@ -280,6 +284,12 @@ void Suspension::contexts_left() {
   try_later();
 }
 
+bool Suspension::contexts_off() const {
+  const std::vector<Runner*> runners = session_.runners();
+  return suspended() && std::all_of(runners.begin(), runners.end(),
+                                    [this](const Runner* runner) { return off_.contains(runner->pid()); });
+}
+
 std::chrono::microseconds Suspension::step_took() const {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - step_begun_);
 }
@@ -308,7 +318,8 @@ void Suspension::contexts_returned() {
   if (step_->errors.empty()) {
     return tell(State::kReturning, {.type = RunnerMessageType::kMoveMemory, .flags = kToDevice}, &Suspension::returned);
   }
-  // The others wait with their contexts: the next attempt goes on from here.
+  // The others wait with their contexts: the next attempt goes on from here, unless all are to be off once more.
+  some_returned_ = true;
   log::warn("{}", step_->error);
   error_ = step_->error;
   wanted_ = Want::kSuspend;
@@ -327,6 +338,7 @@ void Suspension::went_on() {
   state_ = State::kRunning;
   falling_back_ = false;
   return_.going_on = step_took();
+  some_returned_ = false;
   bytes_ = 0;
   off_.clear();
   const bool slept = std::exchange(sleeps_, false);

@@ -62,6 +62,8 @@ class Suspension {
   bool running() const { return state_ == State::kRunning && !step_ && told_ == Want::kRun; }
 
   bool suspended() const { return state_ == State::kSuspended; }
+  // Nothing of its programs is on the GPU, contexts neither: they may come back on another one.
+  bool contexts_off() const;
   // Its programs wait, and no step is under way.
   bool stands_still() const { return state_ == State::kPaused || state_ == State::kSuspended; }
   // Why what was wanted last did not come; empty: it did, or may still.
@@ -118,6 +120,7 @@ class Suspension {
   uint64_t bytes_ = 0;
   bool keeps_contexts_ = false;  // the driver cannot take them off the GPU, which was said
   std::set<int> off_;            // processes whose contexts have left
+  bool some_returned_ = false;   // of others they may be back, although it is suspended
   std::shared_ptr<Step> step_;   // null: none is under way
   EventPtr timer_, again_;
 };

@@ -1,22 +1,17 @@
 """Virtual GPUs of two devices as peers: what one lends, the other's kernels reach, and nobody else's."""
 import os
 import signal
-import subprocess
 
 import pytest
 
 from lab.cuda_programs import SOURCES, Program
 from lab.daemon import Daemon
+from lab.machine import gpu_count
 from lab.paths import REPO
 from lab.started import Started
 
 SOFT: list[str | dict] = [{"name": "soft:0", "memory": "1G", "sms": 8}, {"name": "soft:1", "memory": "1G", "sms": 8}]
 ILLEGAL_ADDRESS, DEVICE_UNAVAILABLE = 700, 46
-
-
-def gpu_count() -> int:
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
-    return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
 def _start(daemon: Daemon, what: str) -> Started:

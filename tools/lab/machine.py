@@ -164,3 +164,11 @@ def debian_mirror() -> str:
             if match and "security" not in match.group(1):
                 return match.group(1)
     raise Failure("apt has no Debian archive set up; the lab takes QEMU from there")
+
+
+def gpu_count() -> int:
+    """NVIDIA's GPUs of this machine, as its driver lists them."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return sum(line.startswith("GPU ") for line in listed.splitlines())

@@ -3,7 +3,12 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "backend/device/device.h"
 #include "memory/base/log.h"
@@ -12,6 +17,7 @@ namespace bandsaw {
 namespace {
 
 constexpr unsigned kLockMostMs = 5000;
+constexpr std::string_view kUuidPrefix = "GPU-";
 
 struct CheckpointCalls {
   decltype(&::cuCheckpointProcessGetState) state = nullptr;
@@ -75,12 +81,34 @@ Status take_off(const CheckpointCalls& calls, int pid) {
   return status;
 }
 
-Status bring_back(const CheckpointCalls& calls, int pid) {
+// "GPU-" and 16 bytes in hexadecimal, with dashes between some.
+Status read_uuid(const std::string& text, CUuuid* uuid) {
+  size_t digits = 0;
+  for (const char c : std::string_view(text).substr(std::min(text.size(), kUuidPrefix.size()))) {
+    if (c == '-') continue;
+    const auto half = std::string_view("0123456789abcdef").find(c);
+    if (half == std::string_view::npos || digits == 2 * sizeof uuid->bytes) break;
+    char& byte = uuid->bytes[digits++ / 2];
+    byte = static_cast<char>(static_cast<unsigned char>(byte) << 4 | half);
+  }
+  const bool whole = text.starts_with(kUuidPrefix) && digits == 2 * sizeof uuid->bytes;
+  return whole ? Status() : Status::error(EINVAL, "'{}' is no UUID of a GPU", text);
+}
+
+Status bring_back(const CheckpointCalls& calls, int pid, std::span<const GpuPair> moved) {
+  std::vector<CUcheckpointGpuPair> pairs(moved.size());
+  for (size_t i = 0; i < moved.size(); ++i) {
+    Status status = read_uuid(moved[i].from, &pairs[i].oldUuid);
+    if (status.ok()) status = read_uuid(moved[i].to, &pairs[i].newUuid);
+    if (!status.ok()) return status;
+  }
   CUprocessState state = CU_PROCESS_STATE_CHECKPOINTED;
   calls.state(pid, &state);
   if (state == CU_PROCESS_STATE_RUNNING) return {};
   if (state != CU_PROCESS_STATE_LOCKED) {
     CUcheckpointRestoreArgs restore{};
+    restore.gpuPairs = pairs.empty() ? nullptr : pairs.data();
+    restore.gpuPairsCount = static_cast<unsigned>(pairs.size());
     if (Status status = outcome(calls, "the return", pid, calls.restore(pid, &restore)); !status.ok()) return status;
   }
   CUcheckpointUnlockArgs unlock{};
@@ -91,10 +119,10 @@ Status bring_back(const CheckpointCalls& calls, int pid) {
 
 Status prepare_cuda_checkpoints() { return checkpoint_calls().status; }
 
-Status checkpoint_cuda_process(int pid, bool off) {
+Status checkpoint_cuda_process(int pid, bool off, std::span<const GpuPair> moved) {
   const CheckpointCalls& calls = checkpoint_calls();
   if (!calls.status.ok()) return calls.status;
-  return off ? take_off(calls, pid) : bring_back(calls, pid);
+  return off ? take_off(calls, pid) : bring_back(calls, pid, moved);
 }
 
 }  // namespace bandsaw

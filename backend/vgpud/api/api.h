@@ -126,7 +126,11 @@ class Api {
   // Puts `spec` on the device of that name, or with none on any other of its kind with room, unless that is refused.
   std::optional<api::Refusal> find_target(const std::string& device, const nlohmann::json& view, VgpuSpec* spec) const;
   void pause_and_move(const VgpuSpec& spec, const std::string& device, const Answer& answer);
+  void leave_and_move(const VgpuSpec& spec, const std::string& device, uint64_t bytes, const nlohmann::json& paused,
+                      const Answer& answer);
   void commit_move(const VgpuSpec& spec, const std::string& device, const nlohmann::json& view, const Answer& answer);
+  void finish_move(const VgpuSpec& before, const Answer& answer);
+  void end_move(const VgpuSpec& before, const Status& moved, const Answer& answer);
   void undo_move(const VgpuSpec& before, const VgpuSpec& refused);
   void xml(const VgpuSpec& spec, const Answer& answer) const;
   void shut_down(const Answer& answer);

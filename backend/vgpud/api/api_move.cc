@@ -23,6 +23,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr const char* kStays = "it stays where it is, and its programs go on as before";
+
 std::string kind_of(const VgpuSpec& spec) { return spec.device.substr(0, spec.device.find(':')); }
 
 // Programs that have a runner: others wait for one, or have lost it.
@@ -48,10 +50,20 @@ std::string segment_that_stays(const std::string& vgpu, std::span<const SegmentS
   return "";
 }
 
-// What programs were told of their device must stay true. Empty: they can come along.
+bool is_instance(const PhysicalDevice& device) { return device.visible.starts_with("MIG-"); }
+
+// What programs were told of their device must stay true, and NVIDIA's driver brings contexts back on a GPU of the same
+// kind alone. Empty: they can come along.
 std::string why_programs_stay(const VgpuSpec& spec, const Gpu* from, const PhysicalDevice& to) {
-  if (kind_of(spec) == "cuda") return "what its programs have on a GPU cannot go to another one";
   if (spec.sharing == Sharing::kMps) return "it is an mps virtual GPU, whose programs stay where they are";
+  if (kind_of(spec) == "cuda") {
+    if (!from || from->device.visible.empty()) return "the GPU that they are on has not been found";
+    if (is_instance(from->device) || is_instance(to)) return "programs do not move from or to a MIG instance";
+    if (from->device.model != to.model) {
+      return fmt::format("'{}' is of the model {}, and '{}' of {}", from->device.name, from->device.model, to.name,
+                         to.model);
+    }
+  }
   if (!from || from->device.sms == to.sms) return "";
   const auto sms = [](uint32_t count) {
     return count == 0 ? std::string("SMs by the cores") : fmt::format("{} SMs", count);
@@ -123,24 +135,53 @@ void Api::move(const json& body, const VgpuSpec& spec, const Answer& asker) {
 }
 
 void Api::pause_and_move(const VgpuSpec& spec, const std::string& device, const Answer& answer) {
-  session_manager_->set_pausing(spec.name, true);
+  session_manager_->set_hold(spec.name, SessionManager::Hold::kPause);
   session_manager_->await_suspension(spec.name, "paused", [this, spec, device, answer](const Result<json>& now) {
     const bool absent = now.status().code() == ENOTCONN || now.status().code() == ENOENT;  // nothing of it runs
     if (!absent && !(now.ok() && stands_still(now.value()))) {
-      session_manager_->set_pausing(spec.name, false);
+      session_manager_->set_hold(spec.name, SessionManager::Hold::kNone);
       const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
-      return refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why),
-                    "it stays where it is, and its programs go on as before");
+      return refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why), kStays);
     }
-    view(spec, [this, spec, device, answer](const json& paused) { commit_move(spec, device, paused, answer); });
+    const uint64_t bytes = absent ? 0 : now.value().value("bytes", uint64_t{0});
+    view(spec, [this, spec, device, bytes, answer](const json& paused) {
+      if (kind_of(spec) != "cuda" || programs_in(paused) == 0) return commit_move(spec, device, paused, answer);
+      leave_and_move(spec, device, bytes, paused, answer);
+    });
   });
+}
+
+// Its programs stand still. On a GPU they must also have left it before they can come to another one.
+void Api::leave_and_move(const VgpuSpec& spec, const std::string& device, uint64_t bytes, const json& paused,
+                         const Answer& answer) {
+  const auto stay = [this, name = spec.name] { session_manager_->set_hold(name, SessionManager::Hold::kNone); };
+  VgpuSpec to = spec;
+  if (const auto refusal = find_target(device, paused, &to)) {
+    stay();
+    return refuse(answer, *refusal);
+  }
+  if (Status room = check_suspend(spec, bytes, with_sleepers(), config_.swap_memory); !room.ok()) {
+    stay();
+    return refuse(answer, 409, room.message(),
+                  "end programs of it, or raise 'memory' in the table [swap] of vgpud's configuration");
+  }
+  session_manager_->set_hold(spec.name, SessionManager::Hold::kLeave, bytes);
+  session_manager_->await_suspension(
+      spec.name, "suspended", [this, spec, device, stay, answer](const Result<json>& now) {
+        if (now.ok() && is_in(now.value(), "suspended")) {
+          return view(spec, [this, spec, device, answer](const json& off) { commit_move(spec, device, off, answer); });
+        }
+        stay();
+        const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
+        refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why), kStays);
+      });
 }
 
 // Its programs stand still, and what they have used is in `view`.
 void Api::commit_move(const VgpuSpec& spec, const std::string& device, const json& view, const Answer& answer) {
   const std::optional<VgpuSpec> found = registry_->find(spec.name);
   if (!found) return not_found(spec.name, answer);
-  const auto stay = [&] { session_manager_->set_pausing(spec.name, false); };
+  const auto stay = [&] { session_manager_->set_hold(spec.name, SessionManager::Hold::kNone); };
   // It may have changed while its session was asked.
   if (found->suspended != spec.suspended || found->device != spec.device) {
     stay();
@@ -168,14 +209,30 @@ void Api::commit_move(const VgpuSpec& spec, const std::string& device, const jso
   session_manager_->move(to, [this, before = *found, to, answer](const Status& status) {
     const std::optional<VgpuSpec> now = registry_->find(to.name);
     if (!now) return not_found(to.name, answer);
-    if (status.ok()) {
-      log::info(log::About{to.name, to.device}, "moved from '{}' to '{}'", before.device, to.device);
-      return show(*now, 200, answer);
-    }
-    undo_move(before, *now);
-    refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", to.name, status.message()),
-           fmt::format("it stays on '{}', and its programs go on as before", before.device));
+    if (status.ok() && !now->suspended && kind_of(*now) == "cuda") return finish_move(before, answer);
+    end_move(before, status, answer);
   });
+}
+
+// Its session knows the new GPU. Whether its programs can come there the driver says only now.
+void Api::finish_move(const VgpuSpec& before, const Answer& answer) {
+  session_manager_->await_suspension(before.name, "running", [this, before, answer](const Result<json>& now) {
+    const std::string error = now.ok() && !is_in(now.value(), "running") ? now.value().value("error", "") : "";
+    end_move(before, error.empty() ? Status() : Status::error(EIO, "{}", error), answer);
+  });
+}
+
+void Api::end_move(const VgpuSpec& before, const Status& moved, const Answer& answer) {
+  const std::optional<VgpuSpec> now = registry_->find(before.name);
+  if (!now) return not_found(before.name, answer);
+  if (moved.ok()) {
+    session_manager_->set_hold(now->name, SessionManager::Hold::kNone);  // nothing of it is in the host's memory
+    log::info(log::About{now->name, now->device}, "moved from '{}' to '{}'", before.device, now->device);
+    return show(*now, 200, answer);
+  }
+  undo_move(before, *now);
+  refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", now->name, moved.message()),
+         fmt::format("it stays on '{}', and its programs go on as before", before.device));
 }
 
 void Api::undo_move(const VgpuSpec& before, const VgpuSpec& refused) {
@@ -189,7 +246,15 @@ void Api::undo_move(const VgpuSpec& before, const VgpuSpec& refused) {
   if (!gpu) return;
   add_to_arbiter(*gpu, back, registry_->all());
   review_lending();
-  session_manager_->move(back, [](const Status&) {});
+  const auto return_to = [this, back] {
+    session_manager_->move(back, [this, name = back.name](const Status&) {
+      session_manager_->set_hold(name, SessionManager::Hold::kNone);
+    });
+  };
+  if (kind_of(back) != "cuda") return return_to();
+  // Of several programs some may have come to the new GPU: these leave it again.
+  session_manager_->set_hold(back.name, SessionManager::Hold::kLeave, session_manager_->asleep_bytes(back.name));
+  session_manager_->await_suspension(back.name, "suspended", [return_to](const Result<json>&) { return_to(); });
 }
 
 }  // namespace bandsaw

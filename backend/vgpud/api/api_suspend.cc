@@ -52,7 +52,7 @@ void Api::suspend(const VgpuSpec& spec, const Answer& asker) {
         answer, 409, fmt::format("'{}' is an mps virtual GPU: the MPS daemon keeps what its programs have", spec.name),
         fmt::format("`vgpuctl set {} --sharing time-sliced`, for programs that start from then on", spec.name));
   }
-  session_manager_->set_pausing(spec.name, true);
+  session_manager_->set_hold(spec.name, SessionManager::Hold::kPause);
   session_manager_->await_suspension(spec.name, "paused", [this, name = spec.name, answer](const Result<json>& now) {
     if (!now.ok()) return refuse_suspend(name, 500, now.status(), answer);
     if (!stands_still(now.value())) return refuse_suspend(name, 409, why_not(now.value()), answer);
@@ -61,7 +61,7 @@ void Api::suspend(const VgpuSpec& spec, const Answer& asker) {
 }
 
 void Api::refuse_suspend(const std::string& name, int code, const Status& why, const Answer& answer) {
-  session_manager_->set_pausing(name, false);
+  session_manager_->set_hold(name, SessionManager::Hold::kNone);
   refuse(answer, code, fmt::format("'{}' cannot be suspended: {}", name, why.message()),
          "its programs go on as before");
 }
@@ -74,7 +74,7 @@ void Api::commit_suspend(const std::string& name, const json& paused, const Answ
   const uint64_t bytes = paused.value("bytes", uint64_t{0});
   Status status = check_suspend(changed, bytes, with_sleepers(), config_.swap_memory);
   if (!status.ok()) {
-    session_manager_->set_pausing(name, false);
+    session_manager_->set_hold(name, SessionManager::Hold::kNone);
     return refuse(answer, 409, status.message(),
                   "end programs of it, resume another, or raise 'memory' in the table [swap] of vgpud's configuration");
   }
@@ -82,7 +82,7 @@ void Api::commit_suspend(const std::string& name, const json& paused, const Answ
   changed.suspended_bytes = bytes;
   status = registry_->put(changed);
   if (!status.ok()) {
-    session_manager_->set_pausing(name, false);
+    session_manager_->set_hold(name, SessionManager::Hold::kNone);
     return refuse_storage(answer, status);
   }
   review_lending();
@@ -118,7 +118,7 @@ void Api::commit_resume(const VgpuSpec& spec, const Answer& answer) {
     if (!status.ok()) return refuse_shares(answer, status);
   }
   if (Status status = registry_->put(changed); !status.ok()) return refuse_storage(answer, status);
-  session_manager_->set_pausing(spec.name, false);
+  session_manager_->set_hold(spec.name, SessionManager::Hold::kNone);
   review_lending();
   session_manager_->update(changed);
   finish_suspension(spec, "running", answer);
@@ -181,7 +181,7 @@ void Api::expect_file(const VgpuSpec& spec, const char* op, uid_t uid, const Ans
 
 void Api::finish_suspension(const VgpuSpec& before, const char* wanted, const Answer& answer) {
   session_manager_->await_suspension(before.name, wanted, [this, before, wanted, answer](const Result<json>& now) {
-    session_manager_->set_pausing(before.name, false);
+    session_manager_->set_hold(before.name, SessionManager::Hold::kNone);
     const std::optional<VgpuSpec> found = registry_->find(before.name);
     if (!found) return not_found(before.name, answer);
     // A session that is not there has nothing on the device: its next one begins as it is noted.

@@ -324,8 +324,8 @@ void SessionManager::quiet(const std::string& name) {
   if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->quiet();
 }
 
-void SessionManager::set_pausing(const std::string& name, bool pausing) {
-  if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_pausing(pausing);
+void SessionManager::set_hold(const std::string& name, Hold hold, uint64_t bytes) {
+  if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_hold(hold, bytes);
 }
 
 bool is_in(const nlohmann::json& suspension, const char* state) {

@@ -81,8 +81,11 @@ class SessionManager {
   // Tells the sessions of a device what holds now.
   void tell_all(const std::string& device);
 
-  // Its session is to stop its programs, which is how it begins to be suspended; or no more, if that comes to nothing.
-  void set_pausing(const std::string& name, bool pausing);
+  // What its session does with its programs for now, whatever its spec says; forgotten with vgpud. kPause: they stop,
+  // which is how a suspension begins. kLeave: they have nothing on the device, and `bytes` in the host's memory, which
+  // count until this is called again.
+  enum class Hold { kNone, kPause, kLeave };
+  void set_hold(const std::string& name, Hold hold, uint64_t bytes = 0);
   // Answers with what the session says of its suspension, once that is_in() `state`, or has an error. As request();
   // ETIMEDOUT too if it does not come to that within a minute.
   void await_suspension(const std::string& name, const char* state, Answer answer);

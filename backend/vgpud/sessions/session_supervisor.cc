@@ -32,6 +32,18 @@ Status refusal(const nlohmann::json& reply) {
   return Status::error(EBUSY, "{}", why.empty() ? "its session refuses, and gives no reason" : why);
 }
 
+const char* word_of(SessionManager::Hold hold) {
+  switch (hold) {
+    case SessionManager::Hold::kPause:
+      return "pause";
+    case SessionManager::Hold::kLeave:
+      return "suspend";
+    case SessionManager::Hold::kNone:
+      break;
+  }
+  return "run";
+}
+
 log::About about(const VgpuSpec& spec) { return {spec.name, spec.device}; }
 
 }  // namespace
@@ -313,7 +325,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["guard"] = guard_text(spec_);
   request["memory"] = spec_.memory;
   request["resident"] = reserved_memory(spec_);
-  request["suspension"] = spec_.suspended ? "suspend" : pausing_ ? "pause" : "run";
+  request["suspension"] = spec_.suspended ? "suspend" : word_of(hold_);
   request["idle_suspend_s"] = spec_.idle_suspend_s.value_or(config_.idle_suspend_s);
   const Limits limits = effective_limits(config_.limits, spec_.limits);
   request["limits"] = to_text(limits, kLimitedBefore);
@@ -345,7 +357,7 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
 void SessionSupervisor::move(const VgpuSpec& spec, const Gpu& gpu, SessionManager::Ready moved) {
   spec_ = spec;
   gpu_ = &gpu;
-  pausing_ = false;
+  hold_ = SessionManager::Hold::kNone;
   if (Status status = bound(); !status.ok()) log::error(about(spec_), "{}", status.message());
   request(set_request(), [self = shared_from_this(), moved = std::move(moved)](const Result<nlohmann::json>& reply) {
     // One that is not there starts with its new device.
@@ -394,10 +406,9 @@ void SessionSupervisor::note_sleep(bool asleep, uint64_t bytes, const std::strin
   }
 }
 
-void SessionSupervisor::set_pausing(bool pausing) {
-  if (pausing == pausing_) return;
-  pausing_ = pausing;
-  tell();
+void SessionSupervisor::set_hold(SessionManager::Hold hold, uint64_t bytes) {
+  if (std::exchange(held_bytes_, bytes) != bytes) bound_again();
+  if (std::exchange(hold_, hold) != hold) tell();
 }
 
 void SessionSupervisor::tell() {

@@ -32,8 +32,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   // The same with another device, `gpu`. EBUSY: the session refuses, and the old device is to be said again.
   void move(const VgpuSpec& spec, const Gpu& gpu, SessionManager::Ready moved);
   void tell();  // the session, what has changed
-  // Its programs are to stop, so that it can be suspended; forgotten with vgpud.
-  void set_pausing(bool pausing);
+  void set_hold(SessionManager::Hold hold, uint64_t bytes);
   // Its session is idle: its programs may have so many bytes in the host's memory, and nothing on the device, until the
   // next call.
   void sleep(uint64_t bytes);
@@ -48,7 +47,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   bool saved() const { return saved_; }
   void set_restored(uint64_t bytes) { restored_bytes_ = bytes; }
   uint64_t restored_bytes() const { return restored_bytes_; }
-  uint64_t asleep_bytes() const { return asleep_bytes_ + checkpointed_bytes_; }
+  uint64_t asleep_bytes() const { return asleep_bytes_ + checkpointed_bytes_ + held_bytes_; }
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, SessionManager::Answer answer);
@@ -107,8 +106,9 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::unique_ptr<JsonClient> link_;
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
-  uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0, restored_bytes_ = 0;
-  bool forget_ = false, keep_log_ = false, pausing_ = false;
+  uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0, restored_bytes_ = 0, held_bytes_ = 0;
+  SessionManager::Hold hold_ = SessionManager::Hold::kNone;
+  bool forget_ = false, keep_log_ = false;
   bool asleep_ = false, saved_ = false;
   std::string sleep_error_;
   bool notices_ = false;  // it says when something is new

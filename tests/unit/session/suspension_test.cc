@@ -228,10 +228,34 @@ TEST_F(SuspensionTest, WhereContextsCannotReturnItStaysSuspendedAndTriesAgain) {
   carried_out(0, EIO);
   EXPECT_EQ(state(), "suspended");
   EXPECT_NE(error(), "");
+  EXPECT_FALSE(suspension_->contexts_off());
   suspension_->want(Suspension::Want::kSuspend);
+  ASSERT_EQ(checkpointer_.orders.size(), 1u) << "the other's had returned, and leave again";
+  EXPECT_EQ(checkpointer_.orders[0].runner, 4711);
+  EXPECT_TRUE(checkpointer_.orders[0].off);
+  std::exchange(checkpointer_.orders, {})[0].done(0);
+  EXPECT_EQ(state(), "suspended");
+  EXPECT_TRUE(suspension_->contexts_off());
   suspension_->want(Suspension::Want::kRun);
-  ASSERT_EQ(checkpointer_.orders.size(), 1u);  // the other's are back
+  carried_out(0, 0);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, WhoSleepsTriesAgainWithThoseThatAreNotBack) {
+  make(&checkpointer_);
+  ASSERT_TRUE(suspension_->sleep(1000).ok());
+  answer(kStandstill);
+  answer(kMove);
+  carried_out(0, 0);
+  suspension_->call_waits();
+  carried_out(0, EIO);
+  EXPECT_EQ(state(), "suspended");
+  suspension_->call_waits();
+  ASSERT_EQ(checkpointer_.orders.size(), 1u);
   EXPECT_EQ(checkpointer_.orders[0].runner, 4712);
+  EXPECT_FALSE(checkpointer_.orders[0].off);
 }
 
 TEST_F(SuspensionTest, SaysWhatEachStepOfItsReturnTook) {

@@ -172,32 +172,87 @@ class TestMove(DaemonCase):
         assert "BANDSAW_DEVICE=soft:0" in self.runner("a")
 
 
+# Answers orders of backend/control/checkpoint_link.h, and notes them. A return to the GPU whose UUID is in the file
+# "refused" fails.
+CHECKPOINTER = """#!/usr/bin/env python3
+import pathlib, socket, struct
+folder = pathlib.Path({folder!r})
+link = socket.socket(fileno=3)
+while order := link.recv(256):
+    pid, off, left, wanted = struct.unpack("iI48s48s", order)
+    left, wanted = (text.split(bytes(1))[0].decode() for text in (left, wanted))
+    refused = folder / "refused"
+    error = 5 if not off and refused.exists() and wanted == refused.read_text() else 0
+    with open(folder / "orders", "a") as file:
+        print(pid, "off" if off else "back", left[-1:], wanted[-1:], error, file=file)
+    link.send(struct.pack("iIiI", pid, off, error, 1000))
+"""
+
 # What probes of GPUs would say; runners of them are those of the tests.
 RUNNER_OF_GPUS = """#!/bin/sh
 case "$1" in
 --list-gpus|--watch-gpu) exit 0 ;;
---checkpointer) exec cat ;;
+--checkpointer) exec '{checkpointer}' ;;
 --probe)
-  echo '{{"name": "Test GPU", "uuid": "00000000-0000-0000-0000-00000000000'"$3"'", "memory": 8589934592}}'
+  if [ "$3" = 2 ]; then name=Other; else name=Test; fi
+  echo '{{"name": "'"$name"' GPU", "uuid": "00000000-0000-0000-0000-00000000000'"$3"'", "memory": 8589934592}}'
   exit ;;
 esac
 exec '{runner}' "$@"
 """
+GPUS = 'devices = ["cuda:0", "cuda:1", "cuda:2", "soft"]\n'
 
 
 class TestMoveOfAGpu(DaemonCase):
     def make_folder(self):
         super().make_folder()
-        self.config.write_text(f'devices = ["cuda:0", "cuda:1", "soft"]\n[mps]\ncommand = "{stand_ins.MPS}"\n')
-        self.replace("bandsaw-runner", RUNNER_OF_GPUS.format(runner=RUNNER))
+        self.config.write_text(f'{GPUS}[mps]\ncommand = "{stand_ins.MPS}"\n[swap]\nmemory = "1G"\n')
+        checkpointer = self.folder / "checkpointer"
+        checkpointer.write_text(CHECKPOINTER.format(folder=str(self.folder)))
+        checkpointer.chmod(0o755)
+        self.replace("bandsaw-runner", RUNNER_OF_GPUS.format(runner=RUNNER, checkpointer=checkpointer))
 
-    def test_programs_do_not_come_along(self):
+    def orders(self) -> list[str]:
+        """Of the checkpointer: "off", or "back", from which GPU and to which, and an error."""
+        return [" ".join(line.split()[1:]) for line in (self.folder / "orders").read_text().splitlines()]
+
+    def test_programs_come_along(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
         client = self.direct("a")
-        self.refused(1, "what its programs have on a GPU cannot go to another one", "move", "a", "cuda:1")
+        runner = self.show("a")["live"]["processes"][0]["runner"]
+        self.ok("move", "a", "cuda:1")
+        view = self.show("a")
+        assert (view["device"], view["live"]["suspension"]["state"]) == ("cuda:1", "running")
+        assert [one["runner"] for one in view["live"]["processes"]] == [runner]
+        assert self.orders() == ["off 0", "back 0 1 0"]
+        self.ok("suspend", "a")
+        self.ok("move", "a", "cuda:0")
+        assert self.orders()[2:] == ["off 0"]
+        self.ok("resume", "a")
+        assert self.orders()[3:] == ["back 1 0 0"]
+        client.close()
+
+    def test_who_cannot_come_to_the_other_gpu_returns(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
+        client = self.direct("a")
+        uuid = self.show("a")["device_uuid"]
+        (self.folder / "refused").write_text(uuid[:-1] + "1")
+        self.refused(1, "it stays on 'cuda:0', and its programs go on as before", "move", "a", "cuda:1")
+        assert until(lambda: self.show("a")["live"]["suspension"]["state"] == "running")
+        assert self.show("a")["device"] == "cuda:0"
+        assert self.orders() == ["off 0", "back 0 1 5", "back 0 0 0"]
+        client.close()
+
+    def test_programs_stay_where_the_other_device_is_another(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
+        client = self.direct("a")
         self.refused(1, "'soft' is a device of another kind", "move", "a", "soft")
+        self.refused(1, "'cuda:0' is of the model Test GPU, and 'cuda:2' of Other GPU", "move", "a", "cuda:2")
         assert self.show("a")["live"]["suspension"]["state"] == "running"
         client.close()
+
+    def test_one_without_programs(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
         assert until(lambda: not self.show("a")["live"]["processes"])
         assert self.ok("move", "a") == "a is on cuda:1\n"
         assert self.show("a")["device_uuid"].endswith("1")
