@@ -19,9 +19,10 @@
 //                       kSaveMemory     what has left the device: flags: kSavedWrite to the pipe, kSavedForget: lets
 //                                       go of it, kSavedRead from the pipe; fd but for kSavedForget. What goes through
 //                                       the pipe are saved::Pieces, after a saved::StateHead and what it announces
-//                                       in kSavedWrite. EPROTO: these are not its own. kSavedMake: all of that comes,
-//                                       and this runner becomes what the other one was: before any of its rings and
-//                                       regions had work, at a standstill
+//                                       in kSavedWrite (value: kContextsOff: the driver answers nothing now, so that
+//                                       memory alone goes). EPROTO: these are not its own. kSavedMake: all of that
+//                                       comes, and this runner becomes what the other one was: before any of its rings
+//                                       and regions had work, at a standstill
 //                       kGoOn           records go on
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
@@ -121,6 +122,7 @@ inline constexpr uint32_t kFetchLent = 1;
 inline constexpr uint32_t kToDevice = 1;                                                      // of kMoveMemory
 inline constexpr uint32_t kIfIdle = 1;                                                        // of kStandstill
 inline constexpr uint32_t kSavedWrite = 1, kSavedForget = 2, kSavedRead = 3, kSavedMake = 4;  // of kSaveMemory
+inline constexpr uint64_t kContextsOff = 1;                                                   // of kSaveMemory
 inline constexpr uint64_t kRingGoesOn = 1;                                                    // of kAddRing
 
 struct RunnerMessage {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/device/device.h"
+#include "backend/device/given.h"
 
 namespace bandsaw {
 
@@ -54,6 +55,17 @@ struct ReservedAgain {
   std::vector<MappedAgain> mappings;
 };
 
+// Variables of code that was loaded, where its device has put them.
+struct VariableAgain {
+  std::string name;
+  uint64_t address = 0, bytes = 0;
+};
+struct CodeAgain {
+  std::shared_ptr<Object> code;  // a library or module
+  Given::Bytes image;            // that it was loaded from
+  std::vector<VariableAgain> variables;
+};
+
 class GivesAgain {
  public:
   virtual ~GivesAgain() = default;
@@ -71,6 +83,12 @@ class GivesAgain {
   virtual uint64_t memory_key(const MemoryRef& memory, uint64_t* bytes) = 0;
   // The same memory with the same key. OUT_OF_MEMORY, INVALID_VALUE.
   virtual CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) = 0;
+  // Where memory lies that memory_leave() leaves on the device it is taken along from now on, until memory_return():
+  // variables, which are listed, and memory that the program has created. In words what cannot, empty: nothing.
+  virtual std::string take_along(std::span<CodeAgain> /*all*/) { return {}; }
+  // What another process has taken along: its variables lie at the same addresses here, and their values will come. An
+  // error names one that lies elsewhere.
+  virtual Status expect_along(std::span<const CodeAgain> /*all*/) { return {}; }
   virtual HeapAgain heap_of(const ContextRef& context) = 0;
   // After the context's limits are what they were. INVALID_VALUE: it is none that could have been.
   virtual CUresult heap_make(const ContextRef& context, const HeapAgain& heap) = 0;

@@ -80,6 +80,7 @@ DeviceConfig read_environment() {
   if (const char* cache = std::getenv("BANDSAW_CACHE")) config.cache_directory = cache;
   if (const char* threads = std::getenv("BANDSAW_THREADS")) config.threads = std::atoi(threads);
   if (const char* sms = std::getenv("BANDSAW_SOFT_SMS")) config.soft_sms = static_cast<uint32_t>(std::atoi(sms));
+  config.replaceable = std::getenv("BANDSAW_REPLACEABLE") != nullptr;
   if (const char* launches = std::getenv("BANDSAW_TIMING"))
     config.recorded_launches = static_cast<uint32_t>(std::max(0, std::atoi(launches)));
   return config;

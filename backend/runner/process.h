@@ -147,6 +147,9 @@ class Process final : public DeviceHost {
   bool texture_can_go(const wire::CheckedRecord& record) const;
   void load_kernels(const wire::CheckedRecord& record);
   std::string rings_state(ProcessState* state);
+  std::vector<CodeAgain> loaded_code(const ProcessState& state, std::vector<uint64_t>* handles) const;
+  std::string take_along(ProcessState* state);
+  Status expect_along(const ProcessState& state);
   Status make_call(const JournalEntry& entry);
   void add_heap(uint64_t handle, ProcessState* state) const;
   Status make_heap(uint64_t handle, const HeapAgain& heap);

@@ -12,6 +12,7 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr size_t kDescriptorsMax = 6;
+constexpr std::string_view kContextsAreOff = "contexts that have left the GPU (it must run when it is saved so)";
 
 // Where in kAssign's descriptors what stands.
 enum : size_t { kKick, kWake, kUsagePage, kLimitsPage, kDoorbell, kArena };
@@ -148,7 +149,9 @@ Status Service::add_ring(const Message& message, std::span<const RunnerSegment> 
   return {};
 }
 
-Status Service::write_saved(int pipe) {
+// What the process has beside its memory only the driver can tell.
+Status Service::write_saved(int pipe, bool contexts_off) {
+  if (contexts_off) return failed("its objects are not saved", write_state(pipe, {}, kContextsAreOff));
   ProcessState state;
   state.last_seq = record_loop_->last_seq();
   const std::string words = process_->describe(&state);
@@ -182,7 +185,7 @@ Status Service::save_memory(const Message& message) {
   const auto away = process_->memory_away();
   if (!away) return Status::error(ENOTSUP, "memory cannot be reached");
   if (what == kSavedWrite) {
-    if (Status status = write_saved(pipe); !status.ok()) return status;
+    if (Status status = write_saved(pipe, message.header.value == kContextsOff); !status.ok()) return status;
   }
   return failed("memory is not saved or restored", save_away_memory(*away, what, pipe));
 }

@@ -40,7 +40,7 @@ class Service {
   Status add_ram(Message& message);
   Status add_ring(const Message& message, std::span<const RunnerSegment> segments);
   Status save_memory(const Message& message);
-  Status write_saved(int pipe);
+  Status write_saved(int pipe, bool contexts_off);
   Status make_saved(int pipe);
   void answer(uint32_t serial, int error) const;
   bool send_ready() const;

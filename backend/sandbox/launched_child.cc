@@ -21,6 +21,7 @@
 #include "backend/sandbox/capabilities.h"
 #include "backend/sandbox/device_files.h"
 #include "backend/sandbox/landlock.h"
+#include "backend/sandbox/launcher_link.h"
 #include "backend/sandbox/root.h"
 #include "backend/sandbox/system_calls.h"
 #include "memory/base/log.h"
@@ -177,7 +178,10 @@ void become_runner(const ChildPlan& plan, int given, int number) {
   set_descriptors(given, number);
   // A GPU's driver gives memory the addresses at which it finds room in this process. With the old layout they lie far
   // from where programs have their own memory, so that the guest can tell one from the other.
-  ::personality(ADDR_COMPAT_LAYOUT);
+  // Where another runner is to have the same memory at the same addresses, they are not random either.
+  const bool same =
+      std::find(plan.environment.begin(), plan.environment.end(), kReplaceableRunner) != plan.environment.end();
+  ::personality(ADDR_COMPAT_LAYOUT | (same ? ADDR_NO_RANDOMIZE : 0));
   const rlimit none_left{0, 0};
   ::setrlimit(RLIMIT_CORE, &none_left);  // a core would hold the guest's data
   if (const Status status = give_up(plan); !status.ok()) {

@@ -12,6 +12,9 @@ namespace bandsaw {
 
 inline constexpr size_t kLauncherRequestMax = 128 << 10, kLauncherReplyMax = 8 << 10;
 
+// In the environment of a runner on a GPU that another one is to be able to follow, with the same addresses.
+inline constexpr const char* kReplaceableRunner = "BANDSAW_REPLACEABLE=1";
+
 struct LauncherRequest {
   enum Kind : uint32_t { kLaunch = 1, kKill = 2, kNumber = 3 } kind;
   int32_t pid;      // kKill, kNumber

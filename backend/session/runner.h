@@ -68,6 +68,7 @@ class Runner {
   // Its contexts are about to leave the GPU (true), or are back. Meanwhile none of its calls to the driver returns, and
   // nobody is to hold the descriptor of its channel groups: it says them again when they are back.
   virtual void set_contexts_off(bool) {}
+  virtual bool contexts_off() const { return false; }
   // Called each time that this changes.
   virtual void set_on_channel_groups(std::function<void()>) {}
 

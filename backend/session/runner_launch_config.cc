@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "backend/sandbox/launcher_link.h"
+
 namespace bandsaw {
 namespace {
 
@@ -50,6 +52,7 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (status.ok()) status = take_text(request, "device", &read.device);
   if (status.ok()) status = take_text(request, "gpu", &read.gpu);
   if (status.ok()) status = take_text(request, "guard", &read.guard);
+  if (request.contains("replaceable")) read.replaceable = request["replaceable"] == true;
   if (status.ok()) status = take_number(request, "soft_sms", 0, kSoftSmsMost, &read.soft_sms);
   if (status.ok()) status = take_number(request, "sm_thousandths", 1, kAllSms, &read.sm_thousandths);
   if (status.ok()) status = take_text(request, "device_error", &read.device_error);
@@ -98,6 +101,7 @@ RunnerLaunchConfig runner_launch_config(const SharingConfig& sharing_config) {
     if (alone) launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + sharing_config.gpu);
     launch_config.variables.push_back("BANDSAW_DEVICE=" + (alone ? "cuda:0" : device));
     launch_config.variables.emplace_back("BANDSAW_SMS=");
+    if (cuda && sharing_config.replaceable) launch_config.variables.emplace_back(kReplaceableRunner);
     if (sharing_config.soft_sms > 0) {
       launch_config.variables.push_back("BANDSAW_SOFT_SMS=" + std::to_string(sharing_config.soft_sms));
     }

@@ -19,6 +19,7 @@ struct SharingConfig {
   PlanningMode mode = PlanningMode::kMps;
   MpsPriority priority = MpsPriority::kBelowNormal;
   std::string guard;               // what BANDSAW_GUARD of runners is
+  bool replaceable = false;        // runners on a GPU may be followed by others
   uint32_t sm_thousandths = 1000;  // of the GPU's SMs, that MPS clients which start from now on may use
   SmPart sms;                      // that runners which start from now on have of the device
   std::string directory;           // of the MPS daemon's sockets; empty: there is none now

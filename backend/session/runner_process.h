@@ -60,6 +60,7 @@ class RunnerProcess : public Runner {
   void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
   const RunnerChannelGroups* channel_groups() const override { return channel_groups_ ? &*channel_groups_ : nullptr; }
   void set_contexts_off(bool off) override;
+  bool contexts_off() const override { return contexts_off_; }
   void set_on_channel_groups(std::function<void()> changed) override { on_channel_groups_ = std::move(changed); }
 
   bool ready() const { return window_base_ != 0; }

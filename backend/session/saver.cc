@@ -25,11 +25,14 @@ constexpr size_t kMessageMost = 1024;
 std::string what_failed(int error) {
   switch (error) {
     case ENOTSUP:
-      return "memory of a program on a GPU cannot be saved";
+      return "memory of a program cannot be reached, or its runner cannot be followed by another";
     case EPROTO:
-      return "the file's memory is not what its programs have";
+      return "the file's memory is not what its programs have, or they are not given the same again; the session's log "
+             "says more";
     case EADDRNOTAVAIL:
       return "the addresses of its programs are not free in new runners";
+    case EADDRINUSE:
+      return "variables of its programs' code lie at other addresses in new runners; the session's log names them";
     case ENODEV:
       return "its programs were told of a device with other SMs, or of another compute capability";
     default:
@@ -172,7 +175,8 @@ void Saver::tell(Runner* runner, uint32_t what, SaveJob* job) {
   ++step_->pending;
   // One that has ended needs nothing, but a new one is needed.
   const bool ended_is_error = what == kSavedMake;
-  runner->send({.type = RunnerMessageType::kSaveMemory, .flags = what}, {}, fds,
+  const uint64_t contexts = runner->contexts_off() ? kContextsOff : 0;
+  runner->send({.type = RunnerMessageType::kSaveMemory, .flags = what, .value = contexts}, {}, fds,
                [this, weak = std::weak_ptr(step_), ended_is_error](int error) {
                  const auto step = weak.lock();
                  if (step && (error != EPIPE || ended_is_error) && step->error == 0) step->error = error;

@@ -97,6 +97,8 @@ Status Session::set(const nlohmann::json& request) {
                                resident != request.end() ? resident->get<uint64_t>() : UINT64_MAX);
   if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_sharing_config();
+  const auto contexts = request.find("contexts");
+  if (contexts != request.end()) suspension_->set_contexts_stay(*contexts == "stay");
   if (request.contains("suspension")) {
     if (!request["suspension"].is_string()) return Status::error(EINVAL, "'suspension' must be a text");
     if (Status status = suspension_->want(request["suspension"].get<std::string>()); !status.ok()) return status;

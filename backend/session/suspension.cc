@@ -114,7 +114,7 @@ void Suspension::try_later() {
 // No process gets a runner until all goes on.
 void Suspension::hold() {
   session_.hold(true);
-  if (session_.checkpointer && !keeps_contexts_ && !session_.runners().empty()) session_.checkpointer->start();
+  if (moves_contexts() && !session_.runners().empty()) session_.checkpointer->start();
 }
 
 void Suspension::advance() {
@@ -238,7 +238,7 @@ void Suspension::left() {
 // What was moved by then need not be moved by the driver, which is slow.
 void Suspension::contexts_leave() {
   some_returned_ = false;
-  if (!session_.checkpointer || keeps_contexts_) return contexts_left();
+  if (!moves_contexts()) return contexts_left();
   if (session_.runners().empty()) {  // nobody waits for its answer
     session_.checkpointer->stop();
     return contexts_left();

@@ -52,6 +52,8 @@ class Suspension {
   // A program calls, or one asks for a runner: whoever sleeps comes back.
   void call_waits();
   bool sleeps() const { return sleeps_; }  // or is on the way there or back
+  // When memory leaves the device, contexts stay there: somebody asks what programs have.
+  void set_contexts_stay(bool stay) { contexts_stay_ = stay; }
   // Why it cannot come back, whoever wants that; empty: it can.
   void set_stay(const std::string& why) { stay_ = why; }
   // As vgpud wants it.
@@ -83,6 +85,7 @@ class Suspension {
   void start(State state, const Ask& ask, Then then);
   void tell(State state, const RunnerMessage& message, Then then);
   Runner* living(int pid) const;
+  bool moves_contexts() const { return session_.checkpointer && !keeps_contexts_ && (sleeps_ || !contexts_stay_); }
   void contexts_leave();
   void contexts_return();
   void contexts_left();
@@ -103,6 +106,7 @@ class Suspension {
   Want told_ = Want::kRun, wanted_ = Want::kRun;
   bool falling_back_ = false;
   bool sleeps_ = false;
+  bool contexts_stay_ = false;
   bool if_idle_ = false;     // the pause that is under way ends as soon as a call comes
   bool call_waits_ = false;  // since it left
   uint64_t most_ = 0;        // bytes that it may take to sleep

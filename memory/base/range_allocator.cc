@@ -23,6 +23,25 @@ std::optional<uint64_t> RangeAllocator::take(uint64_t bytes, uint64_t align) {
   return std::nullopt;
 }
 
+bool RangeAllocator::take_at(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  auto found = free_.upper_bound(address);
+  if (bytes == 0 || found == free_.begin()) return false;
+  found = std::prev(found);
+  const auto [start, length] = *found;
+  const uint64_t skipped = address - start;
+  if (skipped > length || bytes > length - skipped) return false;
+  const uint64_t rest = length - skipped - bytes;
+  if (skipped == 0) {
+    free_.erase(found);
+  } else {
+    found->second = skipped;
+  }
+  if (rest != 0) free_[address + bytes] = rest;
+  left_ -= bytes;
+  return true;
+}
+
 void RangeAllocator::give_back(uint64_t address, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   left_ += bytes;

@@ -14,6 +14,8 @@ class RangeAllocator {
 
   // The lowest free range of `bytes` (not 0) at a multiple of `align` (a power of two).
   std::optional<uint64_t> take(uint64_t bytes, uint64_t align = 1);
+  // Exactly this range. False: somebody has some of it, or it lies elsewhere.
+  bool take_at(uint64_t address, uint64_t bytes);
   // A range as it was taken.
   void give_back(uint64_t address, uint64_t bytes);
   // Nothing is taken.

@@ -16,16 +16,15 @@ MIB = 1 << 20
 DEVICES: list = [{"name": "soft:0", "memory": "512M", "sms": 4}, {"name": "soft:1", "memory": "512M", "sms": 4}]
 
 
-def _make(keep: bool = False, swap: str = "1G") -> Daemon:
-    return Daemon("soft", "band+", name="save", devices=DEVICES, keep=keep, tables={"swap": {"memory": swap}})
+def _make(device: str, keep: bool = False, swap: str = "4G") -> Daemon:
+    return Daemon(device, "band+", name="save", devices=DEVICES if device == "soft" else [device], keep=keep,
+                  tables={"swap": {"memory": swap}})
 
 
 @pytest.fixture(name="tenant", scope="module")
 def _tenant(device):
-    if device != "soft":
-        pytest.skip("what programs have on a GPU cannot be saved yet")
-    daemon = _make()
-    daemon.create("sleeper", 50, memory="384M")
+    daemon = _make(device)
+    daemon.create("sleeper", 50, memory="384M" if device == "soft" else "8G")
     try:
         yield Tenant(daemon, "sleeper")
     finally:
@@ -46,7 +45,7 @@ def _private_mib(tenant: Tenant) -> int:
 def _restart(tenant: Tenant, **options) -> None:
     os.kill(tenant.daemon.status()["pid"], signal.SIGKILL)
     time.sleep(0.3)
-    tenant.daemon = _make(keep=True, **options)
+    tenant.daemon = _make(tenant.daemon.device, keep=True, **options)
     wait_until(lambda: tenant.view()["live"], 10, "its session")
 
 
@@ -54,24 +53,27 @@ def _saved(tenant: Tenant) -> str:
     return tenant.view()["live"]["suspension"]["saved"]
 
 
-def test_programs_count_through_it_and_a_new_vgpud(tenant, file):
+def test_programs_count_through_it_and_a_new_vgpud(device, tenant, file):
     programs = [tenant.counting() for _ in range(2)]
     before = _private_mib(tenant)
     assert "saved in" in tenant.ctl("save", str(file))
-    assert before - _private_mib(tenant) >= 60
+    if device == "soft":  # on a GPU it was not in the host's before, and what the driver takes off the GPU is
+        assert before - _private_mib(tenant) >= 60
     assert file.stat().st_size > 1000 and file.stat().st_mode & 0o777 == 0o600
     assert "in a file" in tenant.ctl("show") and "saved" in vgpuctl("list", variables=tenant.daemon.variables).stdout
     tenant.ctl("resume", refused="is in a file")
     tenant.ctl("save", str(file), refused="is saved already")
     _restart(tenant)
     assert tenant.view()["suspended"] and _saved(tenant)
-    assert "soft:1" in tenant.ctl("move", "soft:1")
+    if device == "soft":
+        assert "soft:1" in tenant.ctl("move", "soft:1")
     assert "restored from" in tenant.ctl("restore", str(file))
     assert not tenant.view()["suspended"] and not _saved(tenant)
     for program in programs:
         assert program.line(10)
         end(program)
-    tenant.ctl("move", "soft:0")
+    if device == "soft":
+        tenant.ctl("move", "soft:0")
 
 
 def test_a_damaged_file_is_refused_with_words_and_the_right_one_works(tenant, file, tmp_path):

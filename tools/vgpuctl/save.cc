@@ -135,7 +135,9 @@ int save(const Options& options) {
   if (const Refusal* refusal = std::get_if<Refusal>(&before)) return print_refusal(*refusal, options.json);
   const bool runs = !std::get<json>(before).value("suspended", false);
   if (runs) {
-    const Reply suspended = call(options, "POST", vgpu_target(options) + "/suspend");
+    // With their contexts off the GPU nobody could ask what programs have there.
+    const char* const how = options.all ? "/suspend?contexts=stay" : "/suspend";
+    const Reply suspended = call(options, "POST", vgpu_target(options) + how);
     if (const Refusal* refusal = std::get_if<Refusal>(&suspended)) return print_refusal(*refusal, options.json);
   }
   const auto saved = save_suspended(options);

@@ -3,12 +3,12 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 
+#include "backend/device/cuda/code_choice.h"
 #include "backend/device/image/bytes.h"
 #ifdef BANDSAW_HAVE_IMAGE
 #include "backend/device/image/image.h"
@@ -59,11 +59,6 @@ uint64_t ptx_bytes(const std::string& text) {
   return total;
 }
 
-bool is_for(const image::ImageEntry& entry, uint32_t capability) {
-  if (entry.kind == image::ImageEntry::Kind::kPtx) return entry.sm <= capability;
-  return entry.kind == image::ImageEntry::Kind::kElf && entry.sm / 10 == capability / 10 && entry.sm <= capability;
-}
-
 uint64_t entry_bytes(const image::ImageEntry& entry) {
   std::string bytes, ignored;
   if (image::unpack(entry, &bytes, &ignored) != CUDA_SUCCESS) return entry.bytes;
@@ -71,23 +66,11 @@ uint64_t entry_bytes(const image::ImageEntry& entry) {
   return elf_bytes(std::as_bytes(std::span(bytes))).value_or(bytes.size());
 }
 
-// From each fatbin machine code before PTX, and of either what is for the latest GPU.
 std::optional<uint64_t> listed_bytes(std::span<const std::byte> image, uint32_t capability) {
   std::vector<image::ImageEntry> entries;
-  std::string ignored;
-  if (image::list_image(image, &entries, &ignored) != CUDA_SUCCESS) return {};
-  const auto rank = [](const image::ImageEntry& entry) {
-    return (entry.kind == image::ImageEntry::Kind::kElf ? 1u << 16 : 0u) + entry.sm;
-  };
-  std::map<uint32_t, uint32_t> best;  // by fatbin
-  for (const image::ImageEntry& entry : entries) {
-    if (is_for(entry, capability)) best[entry.fatbin] = std::max(best[entry.fatbin], rank(entry));
-  }
-  if (best.empty()) return {};
+  if (!choose_code(image, capability, &entries)) return {};
   uint64_t total = 0;
-  for (const image::ImageEntry& entry : entries) {
-    if (is_for(entry, capability) && rank(entry) == best[entry.fatbin]) total = sum(total, entry_bytes(entry));
-  }
+  for (const image::ImageEntry& entry : entries) total = sum(total, entry_bytes(entry));
   return total;
 }
 #else

@@ -12,6 +12,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "backend/device/cuda/along.h"
 #include "backend/device/cuda/arrays.h"
 #include "backend/device/cuda/completions.h"
 #include "backend/device/cuda/heap.h"
@@ -26,6 +27,7 @@
 #include "backend/device/cuda/split_copy.h"
 #include "backend/device/cuda/time_slice_meter.h"
 #include "backend/device/cuda/waiter.h"
+#include "backend/device/gives_again.h"
 
 namespace bandsaw::cuda {
 
@@ -43,7 +45,7 @@ void CUDA_CB run_host_function(void* data);
 // As make_cuda_segment(). Memory of no process: its descriptor holds it.
 Result<SegmentDescriptors> make_segment(const Driver& driver, uint64_t bytes, int index);
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public GivesAgain {
  public:
   static Result<std::unique_ptr<CudaDevice>> make(const DeviceConfig& config, int index, DeviceHost* host);
   ~CudaDevice() override;
@@ -92,6 +94,36 @@ class CudaDevice final : public Device {
   void chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) override;
   CUresult memory_leave() override;
   CUresult memory_return() override;
+  std::optional<std::vector<AwayMemory>> memory_away() override;
+  // device_again.cc, graph_again.cc
+  GivesAgain* gives_again() override { return config_.replaceable ? this : nullptr; }
+  bool has_memory(uint64_t address) override;
+  bool reaches(uint64_t address, uint64_t bytes) override;
+  std::string not_given() override;
+  std::string reserved(std::vector<ReservedAgain>* all) override;
+  CUresult reserve_again(uint64_t address, uint64_t bytes) override {
+    return reservations_->reserve_again(address, bytes);
+  }
+  uint64_t memory_key(const MemoryRef& memory, uint64_t* bytes) override;
+  CUresult memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory) override;
+  std::string take_along(std::span<CodeAgain> all) override;
+  Status expect_along(std::span<const CodeAgain> all) override;
+  HeapAgain heap_of(const ContextRef&) override { return {}; }
+  CUresult heap_make(const ContextRef&, const HeapAgain&) override { return CUDA_ERROR_INVALID_VALUE; }
+  std::optional<int64_t> event_age(const EventRef& event) override;
+  CUresult event_set_age(const EventRef& event, int64_t nanoseconds) override;
+  SharedByGraphs shared_by_graphs() override { return {}; }
+  CUresult make_shared_by_graphs(const SharedByGraphs& shared) override;
+  void end_shared_by_graphs() override {}
+  std::vector<uint64_t> conditions_of(const GraphRef&) override { return {}; }
+  CUresult set_conditions(const GraphRef&, std::span<const uint64_t> handles) override {
+    return handles.empty() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  NodeRef original_of(const NodeRef& node) override;
+  void set_original(const NodeRef& node, const NodeRef& original) override;
+  void exec_steps(const ExecRef& exec, std::vector<ExecStep>* steps, uint64_t* flags) override;
+  CUresult exec_make(const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps,
+                     ExecRef* exec) override;
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;
   void settle(Done done) override;
@@ -322,10 +354,31 @@ class CudaDevice final : public Device {
   CUresult guarded_alloc(const StreamRef& stream, uint64_t bytes, uint64_t* address);
   // device_exec.cc
   CUresult map_graph(CudaExec& exec, CUstream stream);
+  CUresult set_in_exec(const ExecRef& exec, const NodeRef& node, const NodeContent& content);
   void measure_graph(const Exec& exec, const StreamRef& stream);
 
   // device_capture.cc
   void keep_for_capture(CUstream stream, std::shared_ptr<HostFunction> function);
+
+  // device_again.cc, graph_again.cc
+  void is_only_here(const std::shared_ptr<Object>& object, const char* words);
+  void give_key(const CudaMemoryRef& memory);
+  CUresult find_variable(const Object& code, const std::string& name, uint64_t* address, uint64_t* bytes);
+  void found_variable(const std::shared_ptr<Object>& code, const std::string& name, uint64_t address);
+  std::string list_code(CodeAgain* of);
+  void fill_along(std::span<const CodeAgain> all);
+  bool find_copy(const NodeRef& node, const GraphRef& clone, NodeRef* found);
+  void keep_copy(const GraphRef& graph, const ExecRef& exec);
+  void lose_copy(const ExecRef& exec, const char* words);
+  NodeRef twin_of(const ExecRef& exec, const NodeRef& node);
+  void copy_changed(const ExecRef& exec, const NodeRef& node, const NodeContent& content);
+  void copy_enabled(const ExecRef& exec, const NodeRef& node, bool enabled);
+  CUresult add_steps(const GraphRef& graph, CudaExec* exec, std::optional<uint32_t> before, std::vector<uint32_t>* ends,
+                     std::vector<ExecStep>* steps);
+  CUresult add_step(const NodeRef& node, CudaExec* exec, bool outer, std::vector<uint32_t> after, uint32_t* last,
+                    std::vector<ExecStep>* steps);
+  GraphRef graph_with(std::span<const ExecStep> steps);
+  CUresult make_graph(std::span<const ExecStep> steps, GraphRef* graph, std::vector<NodeRef>* nodes);
 
   // device_graph.cc, device_node.cc
   CudaGraphRef wrap_graph(CUgraph graph, bool owned);
@@ -380,6 +433,19 @@ class CudaDevice final : public Device {
   std::mutex parts_mutex_;
   std::map<std::pair<uint32_t, uint32_t>, Part> parts_;  // guarded by parts_mutex_
   std::atomic<bool> graphs_allocate_{false};             // some graph has had an allocation node
+  std::atomic<bool> graph_conditions_{false};            // some graph has had a conditional node
+  std::atomic<bool> graph_records_{false};               // some graph has had a node that records an event
+  static constexpr size_t kVariablesLogged = 32;
+  std::atomic<size_t> misplaced_{0};  // variables that were asked for again and lay elsewhere
+  std::mutex globals_mutex_;
+  std::unordered_map<uint64_t, std::weak_ptr<Object>> globals_;  // guarded by globals_mutex_: code, by variables
+  std::mutex only_here_mutex_;
+  std::vector<std::pair<std::weak_ptr<Object>, const char*>> only_here_;  // guarded by only_here_mutex_
+  size_t only_here_most_ = 64;                                            // guarded by only_here_mutex_
+  std::mutex created_mutex_;
+  std::vector<std::weak_ptr<CudaMemory>> created_;           // guarded by created_mutex_
+  uint64_t next_key_ = Along::kVariables + Along::kKeyStep;  // guarded by created_mutex_
+  std::unique_ptr<Along> along_;                             // at a standstill only; null: nothing goes along
   std::mutex managed_mutex_;
   std::unordered_map<uint64_t, Charge> managed_;  // guarded by managed_mutex_: by address
   std::mutex streams_mutex_;

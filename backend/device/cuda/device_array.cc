@@ -160,7 +160,9 @@ CUresult CudaDevice::array_create(const ContextRef& context, const vgpu_array& a
   const CUDA_ARRAY3D_DESCRIPTOR wanted = to_driver(asked);
   CUarray handle = nullptr;
   if (const CUresult result = check(driver_->cuArray3DCreate(&handle, &wanted))) return result;
-  return enter_array(std::make_shared<CudaArray>(driver_, handle, as(context), std::move(charge)), array, made);
+  const auto created = std::make_shared<CudaArray>(driver_, handle, as(context), std::move(charge));
+  is_only_here(created, "an array on a GPU");
+  return enter_array(created, array, made);
 }
 
 CUresult CudaDevice::array_plane(const ArrayRef& array, uint32_t plane, ArrayRef* part, vgpu_array* made) {
@@ -185,6 +187,7 @@ CUresult CudaDevice::mipmap_create(const ContextRef& context, const vgpu_array& 
   CUmipmappedArray handle = nullptr;
   if (const CUresult result = check(driver_->cuMipmappedArrayCreate(&handle, &wanted, asked.levels))) return result;
   *mipmap = std::make_shared<CudaMipmap>(driver_, handle, as(context), std::move(charge));
+  is_only_here(*mipmap, "a mipmapped array on a GPU");
   return CUDA_SUCCESS;
 }
 
@@ -225,6 +228,7 @@ CUresult CudaDevice::texture_create(const ContextRef& context, const vgpu_textur
       check(driver_->cuTexObjectCreate(&handle, &resource, &sampler, asked.view.present ? &view : nullptr));
   if (result != CUDA_SUCCESS) return result;
   *texture = std::make_shared<CudaTexture>(driver_, handle, as(context), object);
+  is_only_here(*texture, "a texture on a GPU");
   *value = handle;
   return CUDA_SUCCESS;
 }
@@ -251,6 +255,7 @@ CUresult CudaDevice::surface_create(const ContextRef& context, const ArrayRef& a
   CUsurfObject handle = 0;
   if (const CUresult result = check(driver_->cuSurfObjectCreate(&handle, &resource))) return result;
   *surface = std::make_shared<CudaSurface>(driver_, handle, as(context), array);
+  is_only_here(*surface, "a surface on a GPU");
   *value = handle;
   return CUDA_SUCCESS;
 }

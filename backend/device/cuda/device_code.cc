@@ -90,6 +90,7 @@ void CudaDevice::remember(void* handle, const std::shared_ptr<Object>& object) {
 CUresult CudaDevice::library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) {
   if (const CUresult result = enter()) return result;
   CudaLibrary& from = as(library);
+  from.used = true;
   std::lock_guard lock(from.mutex);
   if ((*kernel = from.kernels[name].lock())) return CUDA_SUCCESS;
   auto made = std::make_shared<CudaKernel>();
@@ -111,12 +112,10 @@ CUresult CudaDevice::library_kernel(const LibraryRef& library, const std::string
 CUresult CudaDevice::library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
                                     uint64_t* address, uint64_t* bytes) {
   if (const CUresult result = enter(as(context))) return result;
-  CUdeviceptr at = 0;
-  size_t size = 0;
-  const CUresult result = driver_->cuLibraryGetGlobal(&at, &size, as(library).handle, name.c_str());
-  *address = at;
-  *bytes = size;
-  return check(result);
+  as(library).used = true;
+  const CUresult result = check(find_variable(*library, name, address, bytes));
+  if (result == CUDA_SUCCESS) found_variable(library, name, *address);
+  return result;
 }
 
 CUresult CudaDevice::library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) {
@@ -202,6 +201,7 @@ CUresult CudaDevice::module_function_names(const ModuleRef& module, std::vector<
 CUresult CudaDevice::module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) {
   if (const CUresult result = enter(as(module).context)) return result;
   CUfunction handle = nullptr;
+  as(module).used = true;
   if (const CUresult result = driver_->cuModuleGetFunction(&handle, as(module).handle, name.c_str())) {
     return check(result);
   }
@@ -212,12 +212,10 @@ CUresult CudaDevice::module_function(const ModuleRef& module, const std::string&
 CUresult CudaDevice::module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
                                    uint64_t* bytes) {
   if (const CUresult result = enter(as(module).context)) return result;
-  CUdeviceptr at = 0;
-  size_t size = 0;
-  const CUresult result = driver_->cuModuleGetGlobal(&at, &size, as(module).handle, name.c_str());
-  *address = at;
-  *bytes = size;
-  return check(result);
+  as(module).used = true;
+  const CUresult result = check(find_variable(*module, name, address, bytes));
+  if (result == CUDA_SUCCESS) found_variable(module, name, *address);
+  return result;
 }
 
 // The driver takes a CUkernel wherever it takes a CUfunction of the current context.

@@ -11,6 +11,10 @@ CUresult CudaDevice::retain_primary() {
   primary_ = std::make_shared<CudaContext>(context, true);
   primary_state_ = Primary::kFresh;
   CUresult result = make_current(*driver_, *primary_);
+  if (result == CUDA_SUCCESS && config_.replaceable && !partition_) {
+    primary_->stock = std::make_shared<StreamStock>(driver_);
+    result = primary_->stock->fill();
+  }
   if (result != CUDA_SUCCESS || !partition_) return result;
   result = partition_->make_context(CudaContextRef(primary_), true, &primary_);
   return result == CUDA_SUCCESS ? make_current(*driver_, *primary_) : result;
@@ -47,6 +51,7 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
     if (result == CUDA_SUCCESS) result = partition_->make_context(primary_->base, false, &green);
     if (result != CUDA_SUCCESS) return check(result);
     green->charge = std::move(charge);
+    is_only_here(green, "contexts beside its first on a GPU");
     *context = std::move(green);
     return CUDA_SUCCESS;
   }
@@ -59,6 +64,7 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   forget_current();  // creation made it current
   auto wrapped = std::make_shared<CudaContext>(made, false);
   wrapped->charge = std::move(charge);
+  is_only_here(wrapped, "contexts beside its first on a GPU");
   *context = std::move(wrapped);
   return CUDA_SUCCESS;
 }

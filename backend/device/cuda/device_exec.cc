@@ -12,7 +12,9 @@ CUresult CudaDevice::graph_instantiate(const ContextRef& context, const GraphRef
   if (result != CUDA_SUCCESS) return result;
   auto wrapped = std::make_shared<CudaExec>(driver_, made, as(context));
   wrapped->keep(graph);  // its host functions
+  wrapped->flags = flags;
   *exec = std::move(wrapped);
+  if (config_.replaceable) keep_copy(graph, *exec);
   return CUDA_SUCCESS;
 }
 
@@ -25,10 +27,17 @@ CUresult CudaDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
   const auto from = std::static_pointer_cast<CudaGraph>(graph);
   if (info.errorNode) *error_node = wrap_node(from, info.errorNode);
   if (updated == CUDA_SUCCESS) as(exec).keep(graph);
+  if (updated == CUDA_SUCCESS) lose_copy(exec, "an executable graph on a GPU that was updated as a whole");
   return check(updated);
 }
 
 CUresult CudaDevice::exec_node_set(const ExecRef& exec, const NodeRef& node, const NodeContent& content) {
+  const CUresult result = set_in_exec(exec, node, content);
+  if (result == CUDA_SUCCESS) copy_changed(exec, node, content);
+  return result;
+}
+
+CUresult CudaDevice::set_in_exec(const ExecRef& exec, const NodeRef& node, const NodeContent& content) {
   if (const CUresult result = enter(as(exec).context)) return result;
   const CUgraphExec to = as(exec).handle;
   const CUgraphNode at = as(node).handle;
@@ -73,7 +82,9 @@ CUresult CudaDevice::exec_node_set(const ExecRef& exec, const NodeRef& node, con
 }
 
 CUresult CudaDevice::exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) {
-  return check(driver_->cuGraphNodeSetEnabled(as(exec).handle, as(node).handle, enabled ? 1 : 0));
+  const CUresult result = check(driver_->cuGraphNodeSetEnabled(as(exec).handle, as(node).handle, enabled ? 1 : 0));
+  if (result == CUDA_SUCCESS) copy_enabled(exec, node, enabled);
+  return result;
 }
 
 CUresult CudaDevice::exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) {

@@ -71,6 +71,7 @@ CUresult CudaDevice::graph_clone(const GraphRef& graph, GraphRef* clone) {
   if (result != CUDA_SUCCESS) return result;
   const CudaGraphRef copy = wrap_graph(made, true);
   copy->keep(graph);
+  copy->copy_of = std::static_pointer_cast<CudaGraph>(graph);
   *clone = copy;
   return CUDA_SUCCESS;
 }
@@ -104,6 +105,7 @@ CUresult CudaDevice::graph_conditional(const ContextRef& context, const GraphRef
   const CUresult result =
       check(driver_->cuGraphConditionalHandleCreate(&made, as(graph).handle, as(context)->handle, initial, flags));
   if (result != CUDA_SUCCESS) return result;
+  graph_conditions_ = true;
   std::lock_guard lock(as(graph).mutex);
   as(graph).conditions.insert(made);
   *handle = made;
@@ -194,6 +196,7 @@ CUresult CudaDevice::node_neighbours(const NodeRef& node, bool dependents, std::
 }
 
 CUresult CudaDevice::node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) {
+  if (config_.replaceable && find_copy(node, clone, found)) return CUDA_SUCCESS;
   CUgraphNode twin = nullptr;
   const CUresult result = check(driver_->cuGraphNodeFindInClone(&twin, as(node).handle, as(clone).handle));
   if (result != CUDA_SUCCESS) return result;

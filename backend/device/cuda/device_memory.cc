@@ -52,7 +52,19 @@ CUresult CudaDevice::memory_leave() {
 CUresult CudaDevice::memory_return() {
   ::prctl(PR_SET_DUMPABLE, 0);
   if (const CUresult result = enter()) return result;
-  return check(heap_->come_back(own_context()->handle));
+  CUresult result = check(heap_->come_back(own_context()->handle));
+  if (result == CUDA_SUCCESS && along_) {
+    result = check(along_->copy(own_context()->handle, true));
+    if (result == CUDA_SUCCESS) along_ = nullptr;
+  }
+  return result;
+}
+
+// No call of the driver's: it answers none while it has taken the contexts off the GPU.
+std::optional<std::vector<AwayMemory>> CudaDevice::memory_away() {
+  std::vector<AwayMemory> all = heap_->away();
+  if (along_) along_->away(&all);
+  return all;
 }
 
 CUresult CudaDevice::managed_add(const ContextRef&, uint64_t address, uint64_t bytes) {

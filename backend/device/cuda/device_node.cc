@@ -143,6 +143,7 @@ CUresult CudaDevice::add_content(CUgraph graph, const std::vector<CUgraphNode>& 
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return driver.cuGraphAddEventWaitNode(node, graph, first, count, as(content.event).handle);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      graph_records_ = true;
       return driver.cuGraphAddEventRecordNode(node, graph, first, count, as(content.event).handle);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       if (guarded_) return CUDA_ERROR_NOT_SUPPORTED;  // the driver chooses its address
@@ -317,6 +318,7 @@ CUresult CudaDevice::node_set(const NodeRef& node, const NodeContent& content) {
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD: {
+      graph_records_ = graph_records_ || content.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
       const CUevent event = as(content.event).handle;
       const CUresult result = content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT
                                   ? driver_->cuGraphEventWaitNodeSetEvent(to.handle, event)

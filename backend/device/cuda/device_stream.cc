@@ -30,12 +30,17 @@ void CUDA_CB run_host_function(void* data) { run_in_guest(*static_cast<const Hos
 
 CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) {
   if (const CUresult result = enter(as(context))) return result;
-  CUstream made = nullptr;
-  const CUresult result = check(driver_->cuStreamCreateWithPriority(&made, flags, priority));
+  // Of a green context, or with a priority, there are none in stock.
+  const auto stock = as(context)->stock && StreamStock::has(flags, priority) ? as(context)->stock : nullptr;
+  CUstream made = stock ? stock->take(flags) : nullptr;
+  const CUresult result = made ? CUDA_SUCCESS : check(driver_->cuStreamCreateWithPriority(&made, flags, priority));
   if (result != CUDA_SUCCESS) return result;
   const bool apart = (flags & CU_STREAM_NON_BLOCKING) != 0;
   auto order = as(context)->order && !apart ? as(context)->order->add(made) : nullptr;
-  *stream = keep(std::make_shared<CudaStream>(driver_, made, as(context), true, apart, std::move(order)));
+  auto created = std::make_shared<CudaStream>(driver_, made, as(context), true, apart, std::move(order));
+  created->stock = stock;
+  created->stock_flags = flags;
+  *stream = keep(std::move(created));
   return CUDA_SUCCESS;
 }
 
@@ -183,15 +188,22 @@ CUresult CudaDevice::event_destroy(const EventRef& event) {
 
 CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
+  if (flags & CU_EVENT_RECORD_EXTERNAL) graph_records_ = true;
   const CudaEvent::Place place = as(event).recording(std::static_pointer_cast<CudaStream>(stream));
   const CUresult result = driver_->cuEventRecordWithFlags(as(event).handle, as(stream).handle, flags);
   if (result == CUDA_SUCCESS && captures_active_ == 0) as(event).recorded(place);
-  return check(result);
+  if (result != CUDA_SUCCESS || as(event).age_ns == 0) return check(result);
+  CUresult error = CUDA_SUCCESS;
+  if (captures_active_ == 0 || !is_capturing(as(stream).handle, &error)) as(event).age_ns = 0;
+  return result;
 }
 
 CUresult CudaDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {
   if (const CUresult result = enter(as(start).context)) return result;
-  return check(driver_->cuEventElapsedTime(milliseconds, as(start).handle, as(end).handle));
+  const CUresult result = check(driver_->cuEventElapsedTime(milliseconds, as(start).handle, as(end).handle));
+  const int64_t more = as(start).age_ns - as(end).age_ns;
+  if (result == CUDA_SUCCESS && more != 0) *milliseconds += static_cast<float>(static_cast<double>(more) * 1e-6);
+  return result;
 }
 
 }  // namespace bandsaw::cuda

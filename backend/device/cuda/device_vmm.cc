@@ -28,7 +28,9 @@ CUresult CudaDevice::memory_create(const vgpu_memory_props& props, uint64_t byte
   CUmemAllocationProp prop = memory_prop(props);
   CUmemGenericAllocationHandle handle = 0;
   if (const CUresult result = check(driver_->cuMemCreate(&handle, bytes, &prop, 0))) return result;
-  *memory = std::make_shared<CudaMemory>(driver_, handle, bytes, std::move(charge));
+  const auto created = std::make_shared<CudaMemory>(driver_, handle, bytes, std::move(charge));
+  if (config_.replaceable && props.compression == 0) give_key(created);
+  *memory = created;
   const CUresult result = check(driver_->cuMemGetAllocationPropertiesFromHandle(&prop, handle));
   made->compression = prop.allocFlags.compressionType;
   return result;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/device/given.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::cuda {
@@ -70,16 +71,21 @@ Heap::~Heap() {
   driver_->cuMemAddressFree(base_, bytes_);
 }
 
-CUresult Heap::map(uint64_t bytes, Mapping* mapping) {
+CUresult Heap::map(uint64_t bytes, uint64_t at, Mapping* mapping) {
   mapping->bytes = round_up(bytes, granularity_);
   if (!host_->charge_memory(static_cast<int64_t>(mapping->bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto refund = [&](CUresult error) {
     host_->charge_memory(-static_cast<int64_t>(mapping->bytes));
     return error;
   };
-  const auto range = ranges_.take(mapping->bytes, granularity_);
-  if (!range) return refund(CUDA_ERROR_OUT_OF_MEMORY);
-  mapping->address = *range;
+  if (at != 0) {
+    if (at % granularity_ != 0 || !ranges_.take_at(at, mapping->bytes)) return refund(CUDA_ERROR_INVALID_VALUE);
+    mapping->address = at;
+  } else {
+    const auto range = ranges_.take(mapping->bytes, granularity_);
+    if (!range) return refund(CUDA_ERROR_OUT_OF_MEMORY);
+    mapping->address = *range;
+  }
   const CUresult result = map_chunk(mapping);
   if (result == CUDA_SUCCESS) return result;
   ranges_.give_back(mapping->address, mapping->bytes);
@@ -116,43 +122,54 @@ CUresult Heap::unmap(const Mapping& mapping) {
 }
 
 // Called with mutex_ held.
-CUresult Heap::allocate_small(uint64_t bytes, Allocation* allocation, uint64_t* address) {
-  for (const auto& slab : slabs_) {
-    const auto range = slab->ranges.take(bytes, kAlign);
-    if (!range) continue;
+CUresult Heap::allocate_small(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address) {
+  const auto take = [&](const std::shared_ptr<Slab>& slab) {
+    const auto range = at == 0 ? slab->ranges.take(bytes, kAlign) : std::optional<uint64_t>(at);
+    if (!range || (at != 0 && (at % kAlign != 0 || !slab->ranges.take_at(at, bytes)))) return false;
     allocation->slab = slab;
     *address = *range;
-    return CUDA_SUCCESS;
-  }
+    return true;
+  };
+  if (std::any_of(slabs_.begin(), slabs_.end(), take)) return CUDA_SUCCESS;
   Mapping mapping;
-  if (const CUresult result = map(kSlabBytes, &mapping)) return result;
+  const uint64_t unit = std::max(granularity_, kSlabBytes);
+  if (const CUresult result = map(kSlabBytes, at / unit * unit, &mapping)) return result;
   slabs_.push_back(std::make_shared<Slab>(mapping));
-  allocation->slab = slabs_.back();
-  *address = *slabs_.back()->ranges.take(bytes, kAlign);
+  return take(slabs_.back()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult Heap::allocate_large(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address) {
+  Mapping mapping;
+  if (const CUresult result = map(bytes, at, &mapping)) return result;
+  *address = mapping.address;
+  allocation->bytes = mapping.bytes;
+  allocation->own = mapping;
   return CUDA_SUCCESS;
 }
 
+// Of a call that is made again, where it was before, or nowhere.
 CUresult Heap::allocate(const CudaContextRef& context, uint64_t bytes, uint64_t* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  Given* const given = Given::current();
+  const uint64_t at = given && given->again() ? given->next() : 0;
+  if (given && given->again() && at == 0) return CUDA_ERROR_INVALID_VALUE;
+  swap::Book* const book = bytes > kSmallMost ? host_->swap_book() : nullptr;
+  if (book && book->chunk_bytes() != 0)
+    return at == 0 ? allocate_chunks(context, bytes, book, address) : CUDA_ERROR_NOT_SUPPORTED;
   Allocation allocation;
   allocation.context = context;
+  CUresult result = CUDA_SUCCESS;
   if (bytes > kSmallMost) {
-    swap::Book* const book = host_->swap_book();
-    if (book && book->chunk_bytes() != 0) return allocate_chunks(context, bytes, book, address);
-    Mapping mapping;
-    if (const CUresult result = map(bytes, &mapping)) return result;
-    *address = mapping.address;
-    allocation.bytes = mapping.bytes;
-    allocation.own = mapping;
-    std::lock_guard lock(mutex_);
-    allocations_.emplace(*address, std::move(allocation));
-    return CUDA_SUCCESS;
+    result = allocate_large(bytes, at, &allocation, address);
+  } else {
+    allocation.bytes = round_up(bytes, kAlign);
   }
   std::lock_guard lock(mutex_);
-  allocation.bytes = round_up(bytes, kAlign);
-  if (const CUresult result = allocate_small(allocation.bytes, &allocation, address)) return result;
+  if (bytes <= kSmallMost) result = allocate_small(allocation.bytes, at, &allocation, address);
+  if (result != CUDA_SUCCESS) return result;
   allocations_.emplace(*address, std::move(allocation));
+  if (given) given->give(*address);
   return CUDA_SUCCESS;
 }
 
@@ -217,6 +234,12 @@ std::optional<uint64_t> Heap::reserve(uint64_t bytes, uint64_t alignment, uint64
   if (bytes > bytes_ || alignment > bytes_) return std::nullopt;
   *reserved = round_up(bytes, granularity_);
   return ranges_.take(*reserved, std::max(alignment, granularity_));
+}
+
+bool Heap::reserve_at(uint64_t address, uint64_t bytes, uint64_t* reserved) {
+  if (bytes == 0 || bytes > bytes_ || address % granularity_ != 0) return false;
+  *reserved = round_up(bytes, granularity_);
+  return ranges_.take_at(address, *reserved);
 }
 
 void Heap::release_all(const CudaContextRef& context) {

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 
+#include "backend/device/away_memory.h"
 #include "backend/device/cuda/event_pool.h"
 #include "backend/device/cuda/move_times.h"
 #include "backend/device/cuda/objects.h"
@@ -53,6 +54,8 @@ class Heap {
   // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
   // begins there.
   bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
+  // Whether anything is made of chunks: where they lie and how large they are may differ in another process.
+  bool has_chunks() const;
   // Whether what begins there is made of chunks: it can be exported by none.
   bool has_chunks(uint64_t address) const;
   // As Device::chunks_move. The context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
@@ -63,12 +66,16 @@ class Heap {
   // between.
   CUresult leave(CUcontext context);
   CUresult come_back(CUcontext context);
+  // As Device::memory_away: what has left.
+  std::vector<AwayMemory> away() const;
   // Whether [address, address + bytes) lies in one allocation.
   bool covers(uint64_t address, uint64_t bytes) const;
   // Whether the address is one that only the heap gives out.
   bool reserves(uint64_t address) const { return address - base_ < bytes_; }
   // Addresses for somebody else's mappings, in whole granules: `reserved` bytes. Nothing: no room.
   std::optional<uint64_t> reserve(uint64_t bytes, uint64_t alignment, uint64_t* reserved);
+  // Exactly these addresses, where another process had them. False: somebody has some of them.
+  bool reserve_at(uint64_t address, uint64_t bytes, uint64_t* reserved);
   void unreserve(uint64_t address, uint64_t reserved) { ranges_.give_back(address, reserved); }
   // What is left of a context that is gone.
   void release_all(const CudaContextRef& context);
@@ -96,9 +103,11 @@ class Heap {
   Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity,
        const ptx::GuardArea* area);
   CUresult unmap_at(uint64_t address, uint64_t bytes);
-  CUresult map(uint64_t bytes, Mapping* mapping);
+  // `at`: the address that it is to have; 0: any.
+  CUresult map(uint64_t bytes, uint64_t at, Mapping* mapping);
   CUresult unmap(const Mapping& mapping);
-  CUresult allocate_small(uint64_t bytes, Allocation* allocation, uint64_t* address);
+  CUresult allocate_small(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
+  CUresult allocate_large(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
   CUresult give_back(uint64_t address, Allocation allocation);
   // heap_chunks.cc
   CUmemAllocationProp properties(bool on_device) const;

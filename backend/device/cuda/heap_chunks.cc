@@ -1,5 +1,7 @@
 // Allocations of chunks that lie on the device or in host memory, at the same address: what may be allocated beyond
 // what is resident.
+#include <algorithm>
+
 #include "backend/device/cuda/heap.h"
 
 namespace bandsaw::cuda {
@@ -93,6 +95,12 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
   }
   if (result == CUDA_SUCCESS) ranges_.give_back(address, allocation.bytes);
   return result;
+}
+
+bool Heap::has_chunks() const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(allocations_.begin(), allocations_.end(),
+                     [](const auto& one) { return !one.second.chunks.empty(); });
 }
 
 bool Heap::has_chunks(uint64_t address) const {

@@ -28,6 +28,9 @@ void forget_current() { current_id = 0; }
 CUresult CudaStream::destroy() {
   if (!owned_.exchange(false) || !context->alive) return CUDA_SUCCESS;
   if (blocking && make_current(*driver_, *context) == CUDA_SUCCESS) context->order->remove(*blocking);
+  if (stock && make_current(*driver_, *context) == CUDA_SUCCESS && stock->give_back(handle, stock_flags)) {
+    return CUDA_SUCCESS;
+  }
   return driver_->cuStreamDestroy(handle);
 }
 

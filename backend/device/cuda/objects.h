@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -14,6 +15,7 @@
 #include "backend/device/cuda/driver.h"
 #include "backend/device/cuda/legacy_order.h"
 #include "backend/device/cuda/spin_lock.h"
+#include "backend/device/cuda/stream_stock.h"
 #include "backend/device/device.h"
 
 namespace bandsaw::cuda {
@@ -60,6 +62,7 @@ class CudaContext final : public Context {
   const CUgreenCtx green;         // null: it has all SMs
   const std::shared_ptr<CudaContext> base;   // of a green one
   const std::unique_ptr<LegacyOrder> order;  // of a green one
+  std::shared_ptr<StreamStock> stock;        // null: it has none; set before anybody else knows the context
   WorkCount work{true};
   WorkCount apart{false};  // of that, on streams which the legacy one does not wait for; it stands for all others
   std::mutex mutex;
@@ -91,6 +94,9 @@ class CudaStream final : public Stream {
   const bool apart;
   const std::shared_ptr<LegacyOrder::Blocking> blocking;  // null: its context keeps its order, or it has none
   mutable WorkCount work{true};                           // that the program put on it
+  // Where it goes when it is destroyed, and its flags there; null: it ends. Set before anybody else knows it.
+  std::shared_ptr<StreamStock> stock;
+  unsigned stock_flags = 0;
 
  private:
   const DriverRef driver_;
@@ -118,6 +124,7 @@ class CudaEvent final : public Event {
 
   const CUevent handle;
   const CudaContextRef context;
+  std::atomic<int64_t> age_ns{0};  // that it has beside what the driver knows: it was recorded in another process
 
  private:
   const DriverRef driver_;
@@ -139,6 +146,7 @@ class CudaLibrary final : public Library {
   CUresult unload();
 
   std::atomic<CUlibrary> handle;               // null until all managed variables have their places
+  std::atomic<bool> used{false};               // a kernel or variable of it was asked for
   const std::shared_ptr<ManagedCode> managed;  // null: it has no managed variables
   std::mutex mutex;
   std::unordered_map<std::string, std::weak_ptr<Kernel>> kernels;  // guarded by mutex
@@ -158,7 +166,8 @@ class CudaModule final : public Module {
 
   const CUmodule handle;
   const CudaContextRef context;
-  Charge code_charge;  // belongs to whoever loads and then to whoever unloads it
+  std::atomic<bool> used{false};  // a function or variable of it was asked for
+  Charge code_charge;             // belongs to whoever loads and then to whoever unloads it
 
  private:
   const DriverRef driver_;
@@ -195,6 +204,7 @@ class CudaNode final : public Node {
   std::shared_ptr<CudaGraph> child;     // of a child graph node, as soon as somebody looks
   std::shared_ptr<HostFunction> host;   // of a host node
   EventRef event;                       // of an event node
+  NodeRef original;                     // where the driver does not know what it is a copy of
   PoolRef pool;                         // of an allocation node
   vgpu_conditional_node conditional{};  // of a conditional node, with the graphs that the driver made for it
   std::vector<std::shared_ptr<CudaGraph>> bodies;
@@ -216,6 +226,8 @@ class CudaGraph final : public Graph {
   // child nodes were made from. A child graph keeps the graph it lives in.
   std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex
   std::set<uint64_t> conditions;             // handles that no node has yet; guarded by mutex
+  std::weak_ptr<CudaGraph> copy_of;          // set before anybody else knows it
+  std::atomic<bool> originals_known{false};  // its nodes know what they are copies of
 
  private:
   const DriverRef driver_;
@@ -233,6 +245,12 @@ class CudaExec final : public Exec {
   const CudaContextRef context;
   std::atomic<uint64_t> mapped_at{0};  // GraphMemory's count of trims when its memory was there
   std::mutex mutex;
+  // For another process: what it does, as a graph of its own, whose nodes are known by those that it was made from.
+  // Guarded by mutex.
+  std::shared_ptr<CudaGraph> copy;  // null: none is kept, or it is not known what this does
+  std::map<const Node*, std::pair<std::weak_ptr<Node>, NodeRef>> twins;
+  std::set<const Node*> disabled;  // of the copy
+  uint64_t flags = 0;
   std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex: graphs whose host functions it may call
 
  private:

@@ -20,6 +20,7 @@ class CudaMemory final : public Memory {
 
   const CUmemGenericAllocationHandle handle;
   const uint64_t bytes;
+  uint64_t key = 0;  // that another process will know its content by (along.h); 0: it cannot go there
 
  private:
   Charge charge_;  // given back after the destructor's body
@@ -42,6 +43,10 @@ class Reservations final : public AddressReservations {
  private:
   std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) override {
     return heap_->reserve(bytes, alignment, whole);
+  }
+  std::optional<uint64_t> take_range_again(uint64_t address, uint64_t bytes) override {
+    uint64_t whole = 0;
+    return heap_->reserve_at(address, bytes, &whole) ? std::optional<uint64_t>(whole) : std::nullopt;
   }
   bool take_range_at(uint64_t address, uint64_t bytes) override;
   void give_back_range(uint64_t address, uint64_t whole) override;

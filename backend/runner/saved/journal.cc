@@ -20,6 +20,7 @@ Role role_of(Opcode opcode) {
     case Opcode::kKernelFunction:
     case Opcode::kModuleLoad:
     case Opcode::kModuleFunction:
+    case Opcode::kModuleGlobal:
     case Opcode::kMemoryAlloc:
     case Opcode::kMemoryAllocAsync:
     case Opcode::kManagedAdd:

@@ -77,6 +77,7 @@ uint64_t needed_by(const wire::CheckedRecord& record) {
   switch (record.opcode) {
     case Opcode::kLibraryKernel:
     case Opcode::kLibraryGlobal:
+    case Opcode::kModuleGlobal:
     case Opcode::kKernelFunction:
     case Opcode::kModuleFunction:
     case Opcode::kFunctionSetAttribute:
@@ -227,8 +228,44 @@ Status Process::make_heap(uint64_t handle, const HeapAgain& heap) {
                        static_cast<int>(result));
 }
 
+// Of code that was loaded, by its handles.
+std::vector<CodeAgain> Process::loaded_code(const ProcessState& state, std::vector<uint64_t>* handles) const {
+  std::vector<CodeAgain> all;
+  for (const JournalEntry& call : state.calls) {
+    wire::CheckedRecord record;
+    if (call.given.empty() || wire::check(call.record, &record) != nullptr) continue;
+    if (record.opcode != Opcode::kLibraryLoad && record.opcode != Opcode::kModuleLoad) continue;
+    const uint64_t handle = call.given.front();
+    ObjectRef object = objects_->find(wire::kind_of(handle), handle);
+    if (!object) continue;
+    all.push_back({.code = std::move(object), .image = call.code, .variables = {}});
+    handles->push_back(handle);
+  }
+  return all;
+}
+
+std::string Process::take_along(ProcessState* state) {
+  std::vector<uint64_t> handles;
+  std::vector<CodeAgain> all = loaded_code(*state, &handles);
+  if (std::string words = device_->gives_again()->take_along(all); !words.empty()) return words;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].variables.empty()) state->code.push_back({handles[i], std::move(all[i].variables)});
+  }
+  return {};
+}
+
+Status Process::expect_along(const ProcessState& state) {
+  std::vector<CodeAgain> all;
+  for (const CodeState& code : state.code) {
+    ObjectRef object = objects_->find(wire::kind_of(code.handle), code.handle);
+    if (!object) return damaged("had other code");
+    all.push_back({.code = std::move(object), .image = nullptr, .variables = code.variables});
+  }
+  return device_->gives_again()->expect_along(all);
+}
+
 std::string Process::describe(ProcessState* state) {
-  if (!journal_) return "a device that cannot give the same addresses again";
+  if (!journal_) return "objects on a device that does not give the same again (on GPUs: [save] all_on_gpus)";
   if (guard_) return "guarded kernels";
   std::string why = rings_state(state);
   state->told = told_of(*device_);
@@ -246,7 +283,7 @@ std::string Process::describe(ProcessState* state) {
     const auto event = std::static_pointer_cast<Event>(objects_->find(HandleKind::kEvent, handle));
     if (const auto age = device_->gives_again()->event_age(event)) state->events.emplace_back(handle, *age);
   }
-  return why;
+  return why.empty() ? take_along(state) : why;
 }
 
 Status Process::make_call(const JournalEntry& entry) {
@@ -294,6 +331,7 @@ Status Process::make_again(const ProcessState& state) {
   for (const JournalEntry& call : state.calls) {
     if (Status status = make_call(call); !status.ok()) return status;
   }
+  if (Status status = expect_along(state); !status.ok()) return status;
   for (const auto& [context, heap] : state.heaps) {
     if (Status status = make_heap(context, heap); !status.ok()) return status;
   }

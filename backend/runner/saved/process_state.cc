@@ -231,6 +231,28 @@ ExecState read_exec(Reader* in) {
   return exec;
 }
 
+void write(Writer* out, const CodeState& code) {
+  out->one(code.handle);
+  out->one(uint64_t{code.variables.size()});
+  for (const VariableAgain& variable : code.variables) {
+    out->text(variable.name);
+    out->one(variable.address);
+    out->one(variable.bytes);
+  }
+}
+
+CodeState read_code(Reader* in) {
+  CodeState code;
+  code.handle = in->one<uint64_t>();
+  for (uint64_t left = in->count(); left > 0 && in->good(); --left) {
+    VariableAgain& variable = code.variables.emplace_back();
+    variable.name = in->text();
+    variable.address = in->one<uint64_t>();
+    variable.bytes = in->one<uint64_t>();
+  }
+  return code;
+}
+
 void write(Writer* out, const RingState& ring) {
   out->one(ring.id);
   out->one(ring.state.head);
@@ -265,6 +287,8 @@ std::vector<std::byte> to_bytes(const ProcessState& state) {
   for (const ReservationState& reservation : state.mappings.reservations) write(&out, reservation);
   out.one(uint64_t{state.calls.size()});
   for (const JournalEntry& call : state.calls) write(&out, call);
+  out.one(uint64_t{state.code.size()});
+  for (const CodeState& code : state.code) write(&out, code);
   out.one(uint64_t{state.heaps.size()});
   for (const auto& [context, heap] : state.heaps) {
     out.one(context);
@@ -313,6 +337,7 @@ Result<ProcessState> read_process_state(std::span<const std::byte> bytes) {
     mappings.reservations.push_back(read_reservation(&in));
   }
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.calls.push_back(read_call(&in));
+  for (uint64_t left = in.count(); left > 0 && in.good(); --left) state.code.push_back(read_code(&in));
   for (uint64_t left = in.count(); left > 0 && in.good(); --left) {
     auto& [context, heap] = state.heaps.emplace_back();
     context = in.one<uint64_t>();

@@ -28,6 +28,12 @@ struct ToldDevice {
   bool operator==(const ToldDevice&) const = default;
 };
 
+// Variables of code that lie where the device has put them: a library's or module's handle, and each variable.
+struct CodeState {
+  uint64_t handle = 0;
+  std::vector<VariableAgain> variables;
+};
+
 struct ProcessState {
   ToldDevice told;
   uint64_t window_base = 0;
@@ -38,6 +44,7 @@ struct ProcessState {
   std::vector<uint32_t> generations;                  // HandleTable::generations()
   std::vector<JournalEntry> calls;                    // to be made again, in order
   MappingStates mappings;                             // before the calls
+  std::vector<CodeState> code;                        // once the calls are made
   std::vector<std::pair<uint64_t, HeapAgain>> heaps;  // of contexts; after the calls
   GraphStates graphs;                                 // after these
   std::vector<std::pair<uint64_t, int64_t>> events;   // how long ago they were recorded, in nanoseconds

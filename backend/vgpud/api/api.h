@@ -109,7 +109,8 @@ class Api {
   // under way, and this is refused.
   Answer claim(const std::string& name, const char* what, const Answer& answer);
   // Its programs stop, then what it has on the device leaves that; and the other way round.
-  void suspend(const VgpuSpec& spec, const Answer& answer);
+  // `contexts_stay`: on a GPU; for who saves it with all that its programs have.
+  void suspend(const VgpuSpec& spec, bool contexts_stay, const Answer& answer);
   void commit_suspend(const std::string& name, const nlohmann::json& paused, const Answer& answer);
   void refuse_suspend(const std::string& name, int code, const Status& why, const Answer& answer);
   void resume(const VgpuSpec& spec, const Answer& answer);

@@ -40,7 +40,7 @@ Api::Answer Api::claim(const std::string& name, const char* what, const Answer& 
   };
 }
 
-void Api::suspend(const VgpuSpec& spec, const Answer& asker) {
+void Api::suspend(const VgpuSpec& spec, bool contexts_stay, const Answer& asker) {
   const Answer answer = claim(spec.name, "suspended", asker);
   if (!answer) return;
   if (spec.suspended) {
@@ -52,6 +52,7 @@ void Api::suspend(const VgpuSpec& spec, const Answer& asker) {
         answer, 409, fmt::format("'{}' is an mps virtual GPU: the MPS daemon keeps what its programs have", spec.name),
         fmt::format("`vgpuctl set {} --sharing time-sliced`, for programs that start from then on", spec.name));
   }
+  session_manager_->set_contexts_stay(spec.name, contexts_stay);
   session_manager_->set_hold(spec.name, SessionManager::Hold::kPause);
   session_manager_->await_suspension(spec.name, "paused", [this, name = spec.name, answer](const Result<json>& now) {
     if (!now.ok()) return refuse_suspend(name, 500, now.status(), answer);
@@ -128,12 +129,6 @@ void Api::save(const VgpuSpec& spec, uid_t uid, const Answer& answer) {
   if (!spec.suspended) {
     return refuse(answer, 409, fmt::format("'{}' is not suspended", spec.name),
                   fmt::format("`vgpuctl save {} FILE` suspends it first", spec.name));
-  }
-  if (const Gpu* const gpu = gpus_->of(spec); gpu && gpu->device.kind != "soft") {
-    return refuse(
-        answer, 409,
-        fmt::format("'{}' is on '{}': what its programs have on a GPU cannot be saved yet", spec.name, spec.device),
-        "it stays suspended; its memory stays in the host's");
   }
   expect_file(spec, "save", uid, answer);
 }

@@ -328,6 +328,10 @@ void SessionManager::set_hold(const std::string& name, Hold hold, uint64_t bytes
   if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_hold(hold, bytes);
 }
 
+void SessionManager::set_contexts_stay(const std::string& name, bool stay) {
+  if (const auto found = supervisors_.find(name); found != supervisors_.end()) found->second->set_contexts_stay(stay);
+}
+
 bool is_in(const nlohmann::json& suspension, const char* state) {
   const bool there = suspension.value("state", "") == state;
   return there || (std::string_view(state) == "paused" && stands_still(suspension));

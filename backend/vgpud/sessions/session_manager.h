@@ -86,6 +86,8 @@ class SessionManager {
   // count until this is called again.
   enum class Hold { kNone, kPause, kLeave };
   void set_hold(const std::string& name, Hold hold, uint64_t bytes = 0);
+  // Before it stops them: whether contexts stay on the GPU when memory leaves it.
+  void set_contexts_stay(const std::string& name, bool stay);
   // Answers with what the session says of its suspension, once that is_in() `state`, or has an error. As request();
   // ETIMEDOUT too if it does not come to that within a minute.
   void await_suspension(const std::string& name, const char* state, Answer answer);

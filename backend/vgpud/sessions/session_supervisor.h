@@ -33,6 +33,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   void move(const VgpuSpec& spec, const Gpu& gpu, SessionManager::Ready moved);
   void tell();  // the session, what has changed
   void set_hold(SessionManager::Hold hold, uint64_t bytes);
+  // Once it is suspended, its contexts are to stay on the GPU. It is told with the next that it is told.
+  void set_contexts_stay(bool stay) { contexts_stay_ = stay; }
   // Its session is idle: its programs may have so many bytes in the host's memory, and nothing on the device, until the
   // next call.
   void sleep(uint64_t bytes);
@@ -108,7 +110,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   unsigned failures_ = 0;
   uint64_t restarts_ = 0, asleep_bytes_ = 0, checkpointed_bytes_ = 0, restored_bytes_ = 0, held_bytes_ = 0;
   SessionManager::Hold hold_ = SessionManager::Hold::kNone;
-  bool forget_ = false, keep_log_ = false;
+  bool forget_ = false, keep_log_ = false, contexts_stay_ = false;
   bool asleep_ = false, saved_ = false;
   std::string sleep_error_;
   bool notices_ = false;  // it says when something is new

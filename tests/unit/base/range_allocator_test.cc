@@ -14,6 +14,19 @@ TEST(RangeAllocator, GivesTheLowestAlignedRange) {
   EXPECT_EQ(ranges.take(0x1000), 0x3000u);
 }
 
+TEST(RangeAllocator, GivesARangeThatIsAskedFor) {
+  RangeAllocator ranges(0x1000, 0x3000);
+  EXPECT_TRUE(ranges.take_at(0x2000, 0x1000));
+  EXPECT_FALSE(ranges.take_at(0x2800, 0x100)) << "somebody has it";
+  EXPECT_FALSE(ranges.take_at(0x1800, 0x1000)) << "somebody has some of it";
+  EXPECT_FALSE(ranges.take_at(0x3800, 0x1000)) << "it goes beyond the end";
+  EXPECT_FALSE(ranges.take_at(0x800, 0x100));
+  EXPECT_FALSE(ranges.take_at(0x1000, 0));
+  EXPECT_TRUE(ranges.take_at(0x1000, 0x1000) && ranges.take_at(0x3000, 0x1000));
+  for (const uint64_t start : {0x1000, 0x2000, 0x3000}) ranges.give_back(start, 0x1000);
+  EXPECT_TRUE(ranges.untouched());
+}
+
 TEST(RangeAllocator, JoinsWhatComesBack) {
   RangeAllocator ranges(0, 0x300);
   EXPECT_TRUE(ranges.untouched());

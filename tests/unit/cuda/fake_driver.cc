@@ -26,6 +26,18 @@ CUresult make(Handle* handle) {
 
 constexpr uint64_t kStreams = 0x100000;
 
+// What lies there: of the beginning of a mapping, whose content stands for all of it, or of a variable.
+int* content_at(CUdeviceptr address) {
+  auto& gpu = fake_gpu();
+  if (const auto found = gpu.mapped.find(address); found != gpu.mapped.end()) {
+    return &gpu.memory.at(found->second).content;
+  }
+  for (auto& [name, variable] : gpu.variables) {
+    if (variable.address == address) return &variable.content;
+  }
+  return nullptr;
+}
+
 CUresult put(const char* what, CUstream stream) {
   const auto number = reinterpret_cast<uint64_t>(stream);
   const char name = stream == CU_STREAM_LEGACY ? 'L' : static_cast<char>('a' + number - kStreams);
@@ -134,17 +146,13 @@ CUresult cuMemHostRegister(void*, size_t, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void*) { return CUDA_SUCCESS; }
-// Of the beginnings of mappings, whose content stands for all of it; by several threads.
+// By several threads.
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t, CUstream) {
-  auto& gpu = fake_gpu();
-  const auto found = gpu.mapped.find(from);
-  if (found != gpu.mapped.end()) std::memcpy(to, &gpu.memory.at(found->second).content, sizeof(int));
+  if (const int* const content = content_at(from)) std::memcpy(to, content, sizeof(int));
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t, CUstream) {
-  auto& gpu = fake_gpu();
-  const auto found = gpu.mapped.find(to);
-  if (found != gpu.mapped.end()) std::memcpy(&gpu.memory.at(found->second).content, from, sizeof(int));
+  if (int* const content = content_at(to)) std::memcpy(content, from, sizeof(int));
   return CUDA_SUCCESS;
 }
 CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
@@ -207,6 +215,11 @@ CUresult cuDeviceGraphMemTrim(CUdevice) { return fake_gpu().graph_reserved = 0, 
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) {
   return ++fake_gpu().modules, make(module);
+}
+CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* bytes, CUmodule, const char* name) {
+  const auto found = fake_gpu().variables.find(name);
+  if (found == fake_gpu().variables.end()) return CUDA_ERROR_NOT_FOUND;
+  return *address = found->second.address, *bytes = sizeof(int), CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule) { return --fake_gpu().modules, CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) { return make(function); }

@@ -37,6 +37,12 @@ struct FakeGpu {
   };
   std::map<CUmemGenericAllocationHandle, Memory> memory;
   std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+  // Of every module: variables by their names.
+  struct Variable {
+    CUdeviceptr address = 0;
+    int content = 0;
+  };
+  std::map<std::string, Variable> variables;
   bool no_device_memory = false;
   int host_memory_made = 0;  // times
   int registered = 0;        // times, by several threads

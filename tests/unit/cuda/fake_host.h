@@ -46,9 +46,10 @@ inline Result<std::unique_ptr<Device>> make_fake_device(const DeviceConfig& conf
 }
 
 // On a GPU that is as new, with one window. nullptr, which the test fails of: the device is refused.
-inline std::unique_ptr<Device> new_fake_device(DeviceHost* host) {
+inline std::unique_ptr<Device> new_fake_device(DeviceHost* host, bool replaceable = false) {
   fake_gpu() = {};
   DeviceConfig config;
+  config.replaceable = replaceable;
   config.window_base = VGPU_WINDOW_BASE_0;
   auto made = make_fake_device(config, host);
   EXPECT_TRUE(made.ok()) << made.status().message();

@@ -173,6 +173,7 @@ ProcessState some_state() {
                           .nodes = {{.handle = 9, .type = 2, .payload = "p"}, {.original_graph = 0, .bodies = {3}}},
                           .edges = {0, 1},
                           .conditions = {6}}};
+  state.code = {{kLibrary, {{"counter", 0x7e0000001000, 4}, {"seven", 0x7e0000001100, 16}}}, {}};
   state.heaps = {{kContext, {kAddress, 8192, {kAddress, 16}}}};
   state.graphs.shared.memory = {{kAddress, 64, 1, 1}};
   state.graphs.shared.conditions = {{6, 1, 2, 1, 1}};
@@ -194,6 +195,7 @@ TEST(ProcessStates, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.value().calls[1].code->size(), 10u);
   EXPECT_EQ(read.value().mappings.memory[0].handles[1], 12u);
   EXPECT_EQ(read.value().mappings.reservations[0].mappings[0].memory, 1u);
+  EXPECT_EQ(read.value().code[0].variables[1].name, "seven");
   EXPECT_EQ(read.value().graphs.graphs[0].nodes[0].payload, "p");
   EXPECT_EQ(read.value().graphs.execs[0].steps[0].after, std::vector<uint32_t>{0});
   EXPECT_EQ(read.value().heaps[0].second.live[1], 16u);

@@ -40,7 +40,8 @@ struct FakeRunner : Runner {
     if (on_said) on_said();
   }
   bool ending() const override { return killed || asked; }
-  void set_contexts_off(bool off) override { contexts_off = off; }
+  void set_contexts_off(bool off) override { are_off = off; }
+  bool contexts_off() const override { return are_off; }
   void fail(uint32_t error) override { failed_with = error; }
   int pid() const override { return process; }
   const RunnerChannelGroups* channel_groups() const override { return said ? &*said : nullptr; }
@@ -69,7 +70,7 @@ struct FakeRunner : Runner {
   std::function<void()> on_gone, on_said;
   std::optional<RunnerChannelGroups> said;
   int process = 4711;
-  bool killed = false, asked = false, contexts_off = false;
+  bool killed = false, asked = false, are_off = false;
 };
 
 struct FakeSource : RunnerSource {

@@ -203,7 +203,7 @@ TEST_F(ProcessCheckpointsTest, ContextsLeaveAfterMemoryAndReturnBeforeIt) {
   checkpoint();
   EXPECT_EQ(answered(), -1);
   ASSERT_EQ(checkpointer_.orders.size(), 1u);
-  EXPECT_TRUE(checkpointer_.orders[0].off && target_.contexts_off);
+  EXPECT_TRUE(checkpointer_.orders[0].off && target_.are_off);
   std::exchange(checkpointer_.orders, {})[0].done(0);
   EXPECT_EQ(answered(), 0);
   ask(VGPU_CHECKPOINT_RESTORE);
@@ -213,7 +213,7 @@ TEST_F(ProcessCheckpointsTest, ContextsLeaveAfterMemoryAndReturnBeforeIt) {
   EXPECT_EQ(page_.memory_used(), 0);
   ask(VGPU_CHECKPOINT_RESTORE);
   std::exchange(checkpointer_.orders, {})[0].done(0);
-  EXPECT_FALSE(target_.contexts_off);
+  EXPECT_FALSE(target_.are_off);
   told(kMove);
   EXPECT_EQ(answered(), 0);
 }
@@ -223,7 +223,7 @@ TEST_F(ProcessCheckpointsTest, AContextThatStaysIsNoError) {
   checkpoint();
   std::exchange(checkpointer_.orders, {})[0].done(ENOTSUP);
   EXPECT_EQ(answered(), 0);
-  EXPECT_FALSE(target_.contexts_off);
+  EXPECT_FALSE(target_.are_off);
   ask(VGPU_CHECKPOINT_RESTORE);
   told(kMove);
   EXPECT_EQ(answered(), 0);

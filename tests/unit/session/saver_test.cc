@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -201,6 +202,17 @@ TEST_F(SaverTest, ThereAndBack) {
   EXPECT_EQ(second_.page[saved::kPage - 1], std::byte(22));
   EXPECT_EQ(saver_->saved(), "");
   EXPECT_EQ(stay_, "");
+}
+
+TEST_F(SaverTest, ARunnerWhoseContextsAreOffTheGpuIsToldSo) {
+  first_.set_contexts_off(true);
+  const UniqueFd file = save();
+  for (const auto& [runner, wanted] : {std::pair{&first_, kContextsOff}, {&second_, uint64_t{0}}}) {
+    const auto is_write = [](const FakeRunner::Sent& sent) { return sent.message.flags == kSavedWrite; };
+    const auto sent = std::find_if(runner->messages.begin(), runner->messages.end(), is_write);
+    ASSERT_NE(sent, runner->messages.end());
+    EXPECT_EQ(sent->message.value, wanted);
+  }
 }
 
 TEST_F(SaverTest, UntilTheFileIsKeptNothingIsLetGo) {

@@ -194,10 +194,25 @@ TEST_F(SuspensionTest, WhoChangesHisMindInTheMiddle) {
 
 TEST_F(SuspensionTest, ContextsLeaveLastAndReturnFirst) {
   suspend_with_contexts();
-  EXPECT_TRUE(runners_[0].contexts_off && runners_[1].contexts_off);
+  EXPECT_TRUE(runners_[0].are_off && runners_[1].are_off);
   suspension_->want(Suspension::Want::kRun);
   carried_out(0, 0);
-  EXPECT_FALSE(runners_[0].contexts_off || runners_[1].contexts_off);
+  EXPECT_FALSE(runners_[0].are_off || runners_[1].are_off);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(SuspensionTest, ContextsStayWhereSomebodySavesThem) {
+  make(&checkpointer_);
+  suspension_->set_contexts_stay(true);
+  suspension_->want(Suspension::Want::kSuspend);
+  answer(kStandstill);
+  answer(kMove);
+  EXPECT_EQ(state(), "suspended");
+  EXPECT_TRUE(checkpointer_.orders.empty());
+  EXPECT_FALSE(runners_[0].are_off || runners_[1].are_off);
+  suspension_->want(Suspension::Want::kRun);
   answer(kMove);
   answer(kGoOn);
   EXPECT_EQ(state(), "running");
