@@ -231,6 +231,34 @@ CUresult choose_ptx(std::span<const std::byte> image, std::vector<ImageEntry>* c
 
 namespace {
 
+bool is_for(const ImageEntry& code, uint32_t gpu) {
+  return code.kind == ImageEntry::Kind::kElf && code.sm / 10 == gpu / 10 && code.sm <= gpu;
+}
+
+// Of one fatbin.
+bool same_target(const ImageEntry& code, const ImageEntry& ptx) {
+  return code.fatbin == ptx.fatbin && code.sm == ptx.sm &&
+         code.architecture_specific() == ptx.architecture_specific() && code.family_specific() == ptx.family_specific();
+}
+
+}  // namespace
+
+bool runs_its_ptx(std::span<const std::byte> image, uint32_t gpu) {
+  std::vector<ImageEntry> entries, chosen;
+  std::string log;
+  if (choose_ptx(image, &chosen, &log, gpu) != CUDA_SUCCESS || list_image(image, &entries, &log) != CUDA_SUCCESS) {
+    return false;
+  }
+  if (gpu == 0) return true;
+  return std::all_of(entries.begin(), entries.end(), [&](const ImageEntry& entry) {
+    if (entry.kind == ImageEntry::Kind::kOther) return false;
+    return !is_for(entry, gpu) ||
+           std::any_of(chosen.begin(), chosen.end(), [&](const ImageEntry& ptx) { return same_target(entry, ptx); });
+  });
+}
+
+namespace {
+
 // libcudadevrt: its functions call the driver's own, which no device but NVIDIA's has; whoever runs PTX brings these
 // functions itself.
 bool is_device_runtime(std::string_view unit) {

@@ -59,4 +59,8 @@ CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::stri
 CUresult choose_ptx(std::span<const std::byte> image, std::vector<ImageEntry>* chosen, std::string* log, uint32_t gpu);
 CUresult unpack_ptx(const std::vector<ImageEntry>& chosen, std::vector<std::string>* units, std::string* log);
 
+// Whether a GPU of that compute capability runs what choose_ptx() takes: itself, or machine code that was made for the
+// same target beside it. Machine code for another one may be of other source text. 0: the software device does.
+bool runs_its_ptx(std::span<const std::byte> image, uint32_t gpu);
+
 }  // namespace bandsaw::image

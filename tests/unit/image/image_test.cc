@@ -211,5 +211,23 @@ TEST(Image, BoundsWhatItUnpacks) {
   EXPECT_NE(found.log.find("too large"), std::string::npos);
 }
 
+TEST(Image, PtxRunsWhereNoOtherCodeDoes) {
+  constexpr uint64_t kArchitecture = 0x100000;
+  const auto runs = [](const std::string& image, uint32_t gpu) { return runs_its_ptx(bytes_of(image), gpu); };
+  EXPECT_TRUE(runs(ptx(80), 90));
+  EXPECT_FALSE(runs(ptx(100), 90)) << "the GPU takes no later one";
+  const std::string text = entry(1, 90, ptx(90));
+  EXPECT_TRUE(runs(fatbin(text), 90));
+  EXPECT_TRUE(runs(fatbin(text + entry(2, 90, "elf")), 90)) << "machine code for the same target";
+  EXPECT_TRUE(runs(fatbin(text + entry(2, 80, "elf") + entry(2, 100, "elf")), 90)) << "that does not run there";
+  EXPECT_FALSE(runs(fatbin(entry(1, 80, ptx(80)) + entry(2, 90, "elf")), 90));
+  EXPECT_FALSE(runs(fatbin(entry(1, 80, ptx(80)) + entry(2, 86, "elf")), 89));
+  EXPECT_FALSE(runs(fatbin(text + entry(2, 90, "elf", 0x11 | kArchitecture)), 90));
+  EXPECT_FALSE(runs(fatbin(text) + fatbin(entry(2, 90, "elf")), 90)) << "another fatbin's";
+  EXPECT_FALSE(runs(fatbin(entry(2, 90, "elf")), 90));
+  EXPECT_TRUE(runs(fatbin(text + entry(2, 80, "elf")), 0)) << "the software device runs nothing else";
+  EXPECT_FALSE(runs("nothing", 90));
+}
+
 }  // namespace
 }  // namespace bandsaw::image
