@@ -187,6 +187,9 @@ struct UsageSlot {
   std::atomic<uint64_t> swapped_in, swapped_out;  // bytes that were moved
   // Before each move the process's work ended first: for so long; and so long moves took.
   std::atomic<uint64_t> swap_moves, swap_wait_ns, swap_move_ns;
+  // Host memory that was made for moves, in bytes, as none was kept; chunks that had left the device with nothing at
+  // their addresses, and were mapped there for what may reach them.
+  std::atomic<uint64_t> swap_made, swap_mapped;
   std::atomic<int64_t> kept_bytes;  // host memory that is kept for the next moves
   // For the runners of the virtual GPU: bytes on the device that may leave it, when work was last begun, and bytes that
   // this one wants to be free there: for what its work needs, and for what can lie nowhere else.

@@ -19,6 +19,9 @@ class MovingMemory {
 
   // No work is on the device, and none comes. The first error ends it (OUT_OF_MEMORY: no room); the rest stays.
   virtual CUresult chunks_move(const swap::Moves&) { return CUDA_ERROR_NOT_SUPPORTED; }
+  // Those of these that have left with Moves::apart can be reached at their addresses from now on, in host memory. Also
+  // beside work on the device. The first error ends it.
+  virtual CUresult chunks_reach(const std::vector<uint64_t>&) { return CUDA_ERROR_NOT_SUPPORTED; }
   // So many bytes of chunks of so many bytes each may have to leave the device at once: where host memory for them
   // takes long to make, it is made meanwhile, as much as the book lets it keep. Returns at once.
   virtual void chunks_prepare(uint64_t /*chunk_bytes*/, uint64_t /*bytes*/) {}

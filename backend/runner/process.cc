@@ -78,11 +78,20 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
             process->callbacks_, process->exchange_, *process->slicer_, process->pieces_, process->apart_,
             *process->segments_, process->identity_, process->guard_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
+  process->launch_pointers_ = std::make_unique<LaunchPointers>(
+      &process->slicer_->kernels(), &process->slicer_->cloner(),
+      [made = process.get()](std::function<void()> job) { made->workers_->post(std::move(job)); });
+  process->swapper_.reaching().set_window(window->base(), window->bytes());
+  process->swapper_.reaching().set_find_pointers([made = process.get()](const wire::CheckedRecord& record) {
+    const auto args = wire::read_args<wire::LaunchArgs>(record);
+    return made->launch_pointers_->find(find_code(*made->objects_, args->launch.function));
+  });
   return process;
 }
 
 Process::~Process() {
   workers_ = nullptr;  // finishes its jobs, which use the rest
+  launch_pointers_ = nullptr;
   handlers_ = nullptr;
   segments_ = nullptr;
   slicer_ = nullptr;
@@ -267,7 +276,7 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     return false;
   }
   const bool node = record.info->engine && handlers_->becomes_node(*ring, record);
-  if (!node && swapper_.any() && !poisoned() && !swapper_.admit(record)) {
+  if (swapper_.any() && !poisoned() && !swapper_.admit(record, node)) {
     at_swapper_ = true;
     return false;
   }

@@ -18,6 +18,7 @@
 #include "backend/runner/guard/kernel_guard.h"
 #include "backend/runner/handlers/handlers.h"
 #include "backend/runner/saved/process_state.h"
+#include "backend/runner/slicing/launch_pointers.h"
 #include "backend/runner/slicing/slicer.h"
 #include "backend/runner/standstill.h"
 #include "backend/runner/swap/swapper.h"
@@ -189,6 +190,7 @@ class Process final : public DeviceHost {
   std::unique_ptr<GraphSegments> segments_;
   std::unique_ptr<Handlers> handlers_;
   std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<LaunchPointers> launch_pointers_;
 };
 
 }  // namespace bandsaw::runner

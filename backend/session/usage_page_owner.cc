@@ -50,6 +50,8 @@ void add(const Usage& part, Usage* sum) {
   sum->swap_moves += part.swap_moves;
   sum->swap_wait_ns += part.swap_wait_ns;
   sum->swap_move_ns += part.swap_move_ns;
+  sum->swap_made += part.swap_made;
+  sum->swap_mapped += part.swap_mapped;
   sum->calls += part.calls;
   sum->launches += part.launches;
   sum->bytes_in += part.bytes_in;
@@ -71,6 +73,8 @@ nlohmann::json to_json(const Usage& usage) {
           {"swap_moves", usage.swap_moves},
           {"swap_wait_ns", usage.swap_wait_ns},
           {"swap_move_ns", usage.swap_move_ns},
+          {"swap_made", usage.swap_made},
+          {"swap_mapped", usage.swap_mapped},
           {"calls", usage.calls},
           {"launches", usage.launches},
           {"bytes_in", usage.bytes_in},
@@ -250,10 +254,10 @@ void UsagePageOwner::uncharge(int slot, uint64_t bytes) {
 
 Usage UsagePageOwner::usage(int slot) const {
   const UsageSlot& from = page_->slots[slot];
-  return {from.memory_bytes, from.swapped_bytes, from.swapped_in, from.swapped_out, from.swap_moves,
-          from.swap_wait_ns, from.swap_move_ns,  from.calls,      from.launches,    from.bytes_in,
-          from.bytes_out,    from.bytes_device,  from.compute_ns, from.copy_ns,     from.errors,
-          from.sticky,       read(from.slicing)};
+  return {from.memory_bytes, from.swapped_bytes, from.swapped_in, from.swapped_out,  from.swap_moves,
+          from.swap_wait_ns, from.swap_move_ns,  from.swap_made,  from.swap_mapped,  from.calls,
+          from.launches,     from.bytes_in,      from.bytes_out,  from.bytes_device, from.compute_ns,
+          from.copy_ns,      from.errors,        from.sticky,     read(from.slicing)};
 }
 
 EngineUse UsagePageOwner::engine_use(int slot) const {

@@ -22,6 +22,7 @@ struct Usage {
   int64_t memory_bytes = 0, swapped_bytes = 0;
   uint64_t swapped_in = 0, swapped_out = 0;
   uint64_t swap_moves = 0, swap_wait_ns = 0, swap_move_ns = 0;
+  uint64_t swap_made = 0, swap_mapped = 0;
   uint64_t calls = 0, launches = 0;
   uint64_t bytes_in = 0, bytes_out = 0, bytes_device = 0;
   uint64_t compute_ns = 0, copy_ns = 0;

@@ -23,6 +23,9 @@ struct Moves {
   std::vector<uint64_t> out, in;
   uint64_t room = 0;                                            // bytes that may come before anything has gone
   std::function<void(uint64_t address, bool to_device)> moved;  // called for each that has
+  // What leaves may be left with nothing at its address, which is sooner: nothing reaches it there before the device is
+  // asked for it.
+  bool apart = false;
 };
 
 // Whoever decides where chunks lie, as the device sees it. Thread-safe; the device may hold locks of its own.
@@ -45,6 +48,8 @@ class Book {
   // Host memory of no chunk that is kept for the next one that leaves the device: counts it (above 0), or gives it back
   // (below 0). False: no more may be kept.
   virtual bool keep(int64_t bytes) = 0;
+  // Host memory was made for a chunk that leaves, or ahead of that.
+  virtual void made(uint64_t bytes) = 0;
   // Others use it where it is: it moves no more.
   virtual void pin(uint64_t address) = 0;
 };

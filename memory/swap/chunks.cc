@@ -5,12 +5,14 @@
 #include <iterator>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace bandsaw::swap {
 
 void Chunks::add(uint64_t address, const Chunk& chunk) {
   remove(address);
   chunks_[address] = chunk;
+  apart_ += chunk.apart;
   movable_ += movable(chunk);
 }
 
@@ -18,6 +20,7 @@ void Chunks::remove(uint64_t address) {
   const auto found = chunks_.find(address);
   if (found == chunks_.end()) return;
   movable_ -= movable(found->second);
+  apart_ -= found->second.apart;
   chunks_.erase(found);
 }
 
@@ -28,18 +31,46 @@ void Chunks::pin(uint64_t address) {
   found->second.pinned = true;
 }
 
-void Chunks::moved(uint64_t address, bool to_device, uint64_t now_ns) {
+void Chunks::moved(uint64_t address, bool to_device, uint64_t now_ns, bool apart) {
   const auto found = chunks_.find(address);
   if (found == chunks_.end()) return;
   Chunk& chunk = found->second;
   movable_ -= movable(chunk);
   chunk.on_device = to_device;
+  apart_ -= chunk.apart;
+  chunk.apart = !to_device && apart;
+  apart_ += chunk.apart;
   movable_ += movable(chunk);
   if (!to_device) {
     chunk.gone_ns = now_ns;
   } else {
     chunk.returns = chunk.gone_ns && now_ns - chunk.gone_ns < kQuickReturnNs ? chunk.returns + 1 : 0;
   }
+}
+
+void Chunks::reached(const std::vector<uint64_t>& chunks) {
+  for (const uint64_t address : chunks) {
+    const auto found = chunks_.find(address);
+    if (found != chunks_.end()) apart_ -= std::exchange(found->second.apart, false);
+  }
+}
+
+std::vector<uint64_t> Chunks::apart(const std::vector<uint64_t>& of) const {
+  std::vector<uint64_t> found;
+  if (apart_ == 0) return found;
+  for (const uint64_t address : std::set<uint64_t>(of.begin(), of.end())) {
+    const Chunk* const chunk = find(address);
+    if (chunk && chunk->apart) found.push_back(address);
+  }
+  return found;
+}
+
+std::vector<uint64_t> Chunks::apart() const {
+  std::vector<uint64_t> found;
+  for (const auto& [address, chunk] : chunks_) {
+    if (chunk.apart) found.push_back(address);
+  }
+  return found;
 }
 
 const Chunks::Chunk* Chunks::find(uint64_t address) const {

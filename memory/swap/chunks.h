@@ -21,6 +21,7 @@ class Chunks {
     uint64_t used_ns = 0;  // when work was last issued that may reach it
     uint64_t gone_ns = 0;  // when it last left the device
     uint32_t returns = 0;  // how often in a row it came back within kQuickReturnNs
+    bool apart = false;    // it is away, and nothing is at its address
   };
   // Back within this time, a chunk should not have gone.
   static constexpr uint64_t kQuickReturnNs = 1'000'000'000;
@@ -29,7 +30,13 @@ class Chunks {
   void remove(uint64_t address);
   void pin(uint64_t address);
   // It has moved. Does nothing where it has gone meanwhile.
-  void moved(uint64_t address, bool to_device, uint64_t now_ns);
+  void moved(uint64_t address, bool to_device, uint64_t now_ns, bool apart = false);
+  // They can be reached at their addresses.
+  void reached(const std::vector<uint64_t>& chunks);
+  bool any_apart() const { return apart_ != 0; }
+  // Those of them that cannot, each once; of all.
+  std::vector<uint64_t> apart(const std::vector<uint64_t>& of) const;
+  std::vector<uint64_t> apart() const;
   const Chunk* find(uint64_t address) const;
   bool empty() const { return chunks_.empty(); }
   // Bytes on the device that may leave it.
@@ -75,6 +82,7 @@ class Chunks {
   static uint64_t movable(const Chunk& chunk) { return chunk.on_device && !chunk.pinned ? chunk.bytes : 0; }
   std::map<uint64_t, Chunk> chunks_;
   uint64_t movable_ = 0;
+  size_t apart_ = 0;  // chunks
 };
 
 }  // namespace bandsaw::swap

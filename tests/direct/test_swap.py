@@ -65,6 +65,32 @@ def test_twice_what_is_resident_is_right():
     wait_until(lambda: _live()["memory_used"] == _live()["memory_swapped"] == 0, 5, "the return of all memory")
 
 
+def test_memory_that_has_left_is_reached_in_every_way():
+    program = Program(REPO / "tests/direct/swap_reach.cu").compile()
+    _finish(Started(program, BLOCKS, BLOCK >> 20, variables=direct_environment(NAME)))
+    usage = _live()["usage"]
+    assert usage["swap_mapped"] > 0, f"nothing had left with nothing at its addresses: {usage}"
+
+
+def test_what_only_its_parameters_point_into_is_not_mapped_in_host_memory():
+    program = Started(Program(REPO / "tools/benchmarks/programs/swapped.cu").compile(), "device", BLOCKS, BLOCK >> 20,
+                      1, 0, variables=direct_environment(NAME))
+    program.first_line("ready")
+
+    def goes_round_unmapped() -> bool:
+        before = _live()["usage"]
+        program.say("rounds 1")
+        assert program.line(30).startswith("{")
+        after = _live()["usage"]
+        assert after["swapped_out"] > before["swapped_out"]
+        return after["swap_mapped"] == before["swap_mapped"]
+
+    wait_until(goes_round_unmapped, 30, "what its kernel reaches is known")
+    assert goes_round_unmapped()
+    program.say("end")
+    assert program.finish() == (0, '{"wrong":0}\n')
+
+
 def test_what_fits_does_not_move():
     before = _live()["usage"]
     _finish(_start((ROOM_MIB << 20) // BLOCK // 2, BLOCK >> 20, 9))

@@ -74,7 +74,7 @@ MAY_INCLUDE = {
                                "backend/runner/execution", "backend/runner/handlers", "backend/runner/memory",
                                "backend/runner/wire", "memory/base", "vgpu-sched/ptx", "vgpu-sched/slice"],
     "backend/runner/swap": ["backend/device", "backend/runner/execution/clock.h", "backend/runner/memory",
-                            "guest-driver/uapi", "memory/base", "memory/swap"],
+                            "guest-driver/uapi", "memory/base", "memory/swap", "vgpu-sched/ptx/pointers.h"],
     "backend/runner/wire": ["backend/device", "backend/runner", "backend/runner/memory", "guest-driver/uapi",
                             "memory/base"],
     "backend/vgpud": ["backend/control", "backend/sandbox/cgroup.h", "backend/vgpud/api", "backend/vgpud/arbiter",

@@ -91,6 +91,7 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
   void memory_free(uint64_t address, Done done) override;
   CUresult chunks_move(const swap::Moves& moves) override;
+  CUresult chunks_reach(const std::vector<uint64_t>& chunks) override;
   void chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) override;
   CUresult memory_leave() override;
   CUresult memory_return() override;

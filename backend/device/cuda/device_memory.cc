@@ -34,6 +34,11 @@ CUresult CudaDevice::chunks_move(const swap::Moves& moves) {
   return check(heap_->move_chunks(own_context(), moves));
 }
 
+CUresult CudaDevice::chunks_reach(const std::vector<uint64_t>& chunks) {
+  if (const CUresult result = enter()) return result;
+  return check(heap_->reach_chunks(chunks));
+}
+
 void CudaDevice::chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) {
   heap_->prepare_chunks(own_context(), chunk_bytes, bytes);
 }

@@ -60,6 +60,8 @@ class Heap {
   bool has_chunks(uint64_t address) const;
   // As Device::chunks_move. The context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
   CUresult move_chunks(const CudaContextRef& context, const swap::Moves& moves);
+  // As Device::chunks_reach. The context is current.
+  CUresult reach_chunks(const std::vector<uint64_t>& chunks);
   // As Device::chunks_prepare.
   void prepare_chunks(const CudaContextRef& context, uint64_t chunk_bytes, uint64_t bytes);
   // As Device::memory_leave and memory_return, with this context for the copies. Nobody may call anything else in
@@ -86,6 +88,7 @@ class Heap {
     uint64_t address = 0, bytes = 0;
     bool on_device = true;
     uint64_t beside = 0;  // of host memory: where it stays mapped for copies, whatever chunk it is; 0: nowhere
+    bool apart = false;   // of a chunk's, which is beside: nothing is mapped at the chunk's address
   };
   struct Slab {
     explicit Slab(const Mapping& from) : mapping(from), ranges(from.address, from.bytes) {}
@@ -117,6 +120,7 @@ class Heap {
   CUresult unmap_chunks(uint64_t address, const Allocation& allocation);
   // heap_moves.cc, all but the first with mutex_
   CUresult move_all(const CudaContextRef& context, const swap::Moves& moves);
+  CUresult reach_chunk(uint64_t address);
   struct ChunkMove;
   std::vector<swap::Exchange::Move> moves_of(const std::vector<uint64_t>& chunks, bool to_device);
   CUresult begin_move(const swap::Exchange::Move& what, ChunkMove* move);
@@ -142,6 +146,7 @@ class Heap {
   bool has_spare(uint64_t bytes) const;
   CUresult map_made(Mapping* made);
   CUresult create(Mapping* made);
+  // Of memory that is apart: nothing.
   CUresult map_timed(uint64_t address, const Mapping& memory);
   CUresult unmap_timed(uint64_t address, const Mapping& memory);
   void discard(const Mapping& memory);
@@ -175,7 +180,8 @@ class Heap {
   std::vector<Mapping> spares_;                            // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   EventPool move_events_;
-  MoveTimes move_times_;  // guarded by mutex_: of the moves that are under way
+  MoveTimes move_times_;      // guarded by mutex_: of the moves that are under way
+  bool leave_apart_ = false;  // guarded by mutex_: what they take off the device
   struct Prepared {
     CudaContextRef context;
     uint64_t chunk = 0, bytes = 0;  // of each, of all

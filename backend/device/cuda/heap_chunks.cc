@@ -46,7 +46,8 @@ CUresult Heap::allocate_chunks(const CudaContextRef& context, uint64_t bytes, sw
   const uint64_t whole = (bytes + granularity_ - 1) / granularity_ * granularity_;
   std::vector<swap::Piece> pieces = swap::place(*book, whole, granularity_);
   if (pieces.empty()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto range = ranges_.take(whole, granularity_);
+  // What follows is nobody's: a pointer just past the end is none into another allocation.
+  const auto range = ranges_.take(whole + granularity_, granularity_);
   CUresult result = range ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   Allocation allocation;
   allocation.context = context;
@@ -67,7 +68,7 @@ CUresult Heap::allocate_chunks(const CudaContextRef& context, uint64_t bytes, sw
       unmap_at(chunk.address, chunk.bytes);
       driver_->cuMemRelease(chunk.handle);
     }
-    if (range) ranges_.give_back(*range, whole);
+    if (range) ranges_.give_back(*range, whole + granularity_);
     swap::give_back(*book, pieces);
     return result;
   }
@@ -84,7 +85,7 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
   CUresult result = CUDA_SUCCESS;
   for (const Mapping& chunk : allocation.chunks) {
     book->remove(chunk.address);
-    CUresult gone = unmap_at(chunk.address, chunk.bytes);
+    CUresult gone = chunk.apart ? CUDA_SUCCESS : unmap_at(chunk.address, chunk.bytes);
     if (gone == CUDA_SUCCESS) gone = drop(chunk);
     if (gone == CUDA_SUCCESS) book->charge(-static_cast<int64_t>(chunk.bytes), chunk.on_device);
     if (result == CUDA_SUCCESS) result = gone;
@@ -93,7 +94,7 @@ CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
     std::lock_guard lock(mutex_);
     trim_spares();
   }
-  if (result == CUDA_SUCCESS) ranges_.give_back(address, allocation.bytes);
+  if (result == CUDA_SUCCESS) ranges_.give_back(address, allocation.bytes + granularity_);
   return result;
 }
 

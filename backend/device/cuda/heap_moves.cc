@@ -46,6 +46,7 @@ CUresult Heap::begin_move(const swap::Exchange::Move& what, ChunkMove* move) {
     if (result == CUDA_SUCCESS) return result;
   } else if (result == CUDA_SUCCESS) {
     result = map_made(&made);
+    made.apart = !what.to_device && leave_apart_;
     if (result == CUDA_SUCCESS) {
       result = move_times_.time(MoveTimes::kIssues, [&] {
         return driver_->cuMemcpyDtoDAsync(made.address, what.address, what.bytes, move->stream->handle);
@@ -94,6 +95,7 @@ CUresult Heap::end_coming(ChunkMove* move) {
   chunk->handle = move->made.handle;
   chunk->on_device = true;
   chunk->beside = 0;
+  chunk->apart = false;
   return result;
 }
 
@@ -144,6 +146,7 @@ CUresult Heap::rehome(Mapping* chunk, const Mapping& made) {
   chunk->handle = made.handle;
   chunk->on_device = made.on_device;
   chunk->beside = made.beside;
+  chunk->apart = made.apart;
   return result;
 }
 
@@ -197,6 +200,7 @@ CUresult Heap::move_chunks(const CudaContextRef& context, const swap::Moves& mov
 CUresult Heap::move_all(const CudaContextRef& context, const swap::Moves& moves) {
   std::lock_guard lock(mutex_);
   move_times_ = {};
+  leave_apart_ = moves.apart && !spare_;  // what a guard leaves at unused addresses would be taken for the chunk
   const auto begin = std::chrono::steady_clock::now();
   std::vector<swap::Exchange::Move> out = moves_of(moves.out, false), in = moves_of(moves.in, true);
   const size_t goes = out.size(), comes = in.size();
@@ -216,6 +220,27 @@ CUresult Heap::move_all(const CudaContextRef& context, const swap::Moves& moves)
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
   log::debug("{} chunks out and {} in, {} in pairs: {:.2f} ms: {}", goes, comes, paired - pairs.size(), took.count(),
              move_times_.text());
+  return result;
+}
+
+CUresult Heap::reach_chunks(const std::vector<uint64_t>& chunks) {
+  const bool prepares = spare_maker_.pause();
+  CUresult result = CUDA_SUCCESS;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto chunk = chunks.begin(); chunk != chunks.end() && result == CUDA_SUCCESS; ++chunk)
+      result = reach_chunk(*chunk);
+  }
+  if (prepares) spare_maker_.go_on(kQuiet);
+  return result;
+}
+
+CUresult Heap::reach_chunk(uint64_t address) {
+  Mapping* const chunk = find_chunk(address, false);
+  if (!chunk || !chunk->apart) return CUDA_SUCCESS;
+  chunk->apart = false;
+  const CUresult result = map_timed(address, *chunk);
+  chunk->apart = result != CUDA_SUCCESS;
   return result;
 }
 

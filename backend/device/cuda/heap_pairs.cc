@@ -45,6 +45,7 @@ CUresult Heap::begin_pair(PairStreams* streams, PairMove* move) {
   move->host = {.bytes = out.bytes, .on_device = false};
   CUresult result = map_made(&move->host);
   if (result != CUDA_SUCCESS) return result;
+  move->host.apart = leave_apart_;
   const CudaContextRef& context = streams->out->context;
   result = move_events_.take(context, &move->came);
   if (result == CUDA_SUCCESS) {
@@ -113,9 +114,11 @@ CUresult Heap::end_pair(PairStreams* streams, PairMove* move) {
   comes.handle = goes.handle;
   comes.on_device = true;
   comes.beside = 0;
+  comes.apart = false;
   goes.handle = move->host.handle;
   goes.on_device = false;
   goes.beside = move->host.beside;
+  goes.apart = move->host.apart;
   discard(left);
   host_->swap_book()->exchanged(move->what.out.bytes);
   return result;

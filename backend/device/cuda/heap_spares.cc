@@ -28,11 +28,13 @@ CUresult Heap::create(Mapping* made) {
 }
 
 CUresult Heap::map_timed(uint64_t address, const Mapping& memory) {
+  if (memory.apart) return CUDA_SUCCESS;
   return move_times_.time(memory.on_device ? MoveTimes::kMapsDevice : MoveTimes::kMapsHost,
                           [&] { return map_at(address, memory.bytes, memory.handle); });
 }
 
 CUresult Heap::unmap_timed(uint64_t address, const Mapping& memory) {
+  if (memory.apart) return CUDA_SUCCESS;
   return move_times_.time(memory.on_device ? MoveTimes::kUnmapsDevice : MoveTimes::kUnmapsHost,
                           [&] { return unmap_at(address, memory.bytes); });
 }
@@ -44,8 +46,10 @@ CUresult Heap::map_made(Mapping* made) {
   CUresult result = CUDA_SUCCESS;
   if (reuses) {
     *made = *spare;
+    made->apart = false;
   } else {
     result = create(made);
+    if (result == CUDA_SUCCESS && !made->on_device) host_->swap_book()->made(made->bytes);
   }
   if (result == CUDA_SUCCESS && made->beside == 0) {
     const auto range = ranges_.take(made->bytes, granularity_);
@@ -139,6 +143,7 @@ bool Heap::make_spare() {
   }
   std::lock_guard lock(mutex_);
   if (result == CUDA_SUCCESS) {
+    book->made(made.bytes);
     spares_.push_back(made);
     return true;
   }

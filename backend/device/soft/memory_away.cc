@@ -64,6 +64,9 @@ CUresult Memory::leave() {
   std::lock_guard lock(mutex_);
   if (!away_.empty()) return CUDA_SUCCESS;
   drop_spare_pages();
+  while (!apart_.empty()) {
+    if (!reach_locked(apart_.begin()->first)) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   for (const auto& [address, allocation] : table_) {
     if (allocation.mapped == 0 || take_away(allocation)) continue;
     log::error("{} bytes of device memory cannot leave it: {}", allocation.mapped, std::strerror(errno));

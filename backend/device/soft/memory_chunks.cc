@@ -10,7 +10,6 @@
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
-namespace {}  // namespace
 
 Memory::Pages Memory::take_spare_pages(uint64_t bytes) {
   const auto found = std::ranges::find(spare_pages_, bytes, &Pages::bytes);
@@ -22,7 +21,9 @@ Memory::Pages Memory::take_spare_pages(uint64_t bytes) {
   }
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* const made = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
-  return made == MAP_FAILED ? Pages{} : Pages{made, bytes};
+  if (made == MAP_FAILED) return {};
+  host_->swap_book()->made(bytes);
+  return {made, bytes};
 }
 
 void Memory::keep_spare_pages(const Pages& pages) {
@@ -59,7 +60,23 @@ bool Memory::rehome(uint64_t address, uint64_t bytes) {
   return false;
 }
 
-CUresult Memory::move_chunk(uint64_t address, bool to_device) {
+bool Memory::reach_locked(uint64_t address) {
+  const auto found = apart_.find(address);
+  if (found == apart_.end()) return true;
+  if (::mprotect(reinterpret_cast<void*>(address), found->second, PROT_READ | PROT_WRITE) != 0) return false;
+  apart_.erase(found);
+  return true;
+}
+
+CUresult Memory::reach_chunks(const std::vector<uint64_t>& chunks) {
+  std::lock_guard lock(mutex_);
+  for (const uint64_t address : chunks) {
+    if (!reach_locked(address)) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::move_chunk(uint64_t address, bool to_device, bool apart) {
   std::lock_guard lock(mutex_);
   auto after = table_.upper_bound(address);
   if (after == table_.begin()) return CUDA_ERROR_INVALID_VALUE;
@@ -69,10 +86,14 @@ CUresult Memory::move_chunk(uint64_t address, bool to_device) {
   if (chunk == allocation.chunks.end() || allocation.file || chunk->on_device == to_device) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (!reach_locked(address)) return CUDA_ERROR_OUT_OF_MEMORY;
   swap::Book* const book = host_->swap_book();
   if (!book->charge_move(chunk->bytes, to_device)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (rehome(address, chunk->bytes)) {
     chunk->on_device = to_device;
+    if (!to_device && apart && ::mprotect(reinterpret_cast<void*>(address), chunk->bytes, PROT_NONE) == 0) {
+      apart_[address] = chunk->bytes;
+    }
     return CUDA_SUCCESS;
   }
   book->charge_move(chunk->bytes, !to_device);
@@ -82,7 +103,7 @@ CUresult Memory::move_chunk(uint64_t address, bool to_device) {
 CUresult Memory::move_chunks(const swap::Moves& moves) {
   for (const bool to_device : {false, true}) {
     for (const uint64_t address : to_device ? moves.in : moves.out) {
-      const CUresult result = move_chunk(address, to_device);
+      const CUresult result = move_chunk(address, to_device, moves.apart);
       if (result == CUDA_ERROR_INVALID_VALUE) continue;
       if (result != CUDA_SUCCESS) return result;
       moves.moved(address, to_device);

@@ -139,7 +139,10 @@ bool Memory::charge_locked(Allocation& allocation, uint64_t bytes) {
 void Memory::uncharge_locked(Allocation& allocation, uint64_t bytes) {
   if (allocation.chunks.empty()) return static_cast<void>(host_->charge_memory(-static_cast<int64_t>(bytes)));
   swap::Book* const book = host_->swap_book();
-  for (const swap::Piece& chunk : allocation.chunks) book->remove(allocation.address + chunk.offset);
+  for (const swap::Piece& chunk : allocation.chunks) {
+    book->remove(allocation.address + chunk.offset);
+    apart_.erase(allocation.address + chunk.offset);
+  }
   swap::give_back(*book, std::exchange(allocation.chunks, {}));
   drop_spare_pages();
 }

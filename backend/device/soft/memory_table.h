@@ -103,6 +103,8 @@ class Memory {
   // As Device::chunks_move. On this device host memory is other pages of the same kind, so that who still uses the old
   // ones loses what it writes.
   CUresult move_chunks(const swap::Moves& moves);
+  // As Device::chunks_reach. What is apart faults.
+  CUresult reach_chunks(const std::vector<uint64_t>& chunks);
 
   // As Device::memory_leave and memory_return: the pages of all allocations go elsewhere in this process, and what is
   // behind them faults. Nobody may call anything else in between.
@@ -190,9 +192,11 @@ class Memory {
   Pages take_spare_pages(uint64_t bytes);
   void keep_spare_pages(const Pages& pages);
   void drop_spare_pages();
-  CUresult move_chunk(uint64_t address, bool to_device);
+  CUresult move_chunk(uint64_t address, bool to_device, bool apart);
+  bool reach_locked(uint64_t address);
   bool rehome(uint64_t address, uint64_t bytes);
   std::vector<Pages> spare_pages_;
+  std::map<uint64_t, uint64_t> apart_;  // chunks that are away and fault, with their bytes
   uint64_t used_ = 0;
   uint64_t graph_bytes_ = 0, graph_high_[2] = {0, 0};
 };

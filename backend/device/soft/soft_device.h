@@ -110,6 +110,7 @@ class SoftDevice final : public Device, public GivesAgain {
   CUresult exec_make(const ContextRef& context, uint64_t flags, std::span<const ExecStep> steps,
                      ExecRef* exec) override;
   CUresult chunks_move(const swap::Moves& moves) override { return memory_->move_chunks(moves); }
+  CUresult chunks_reach(const std::vector<uint64_t>& chunks) override { return memory_->reach_chunks(chunks); }
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;
   void settle(Done done) override;

@@ -43,6 +43,7 @@ std::shared_ptr<const KeptPtx> KeptPtx::keep(std::span<const std::byte> image, u
     budget->used -= std::exchange(kept->bytes_, 0);
     return kept;
   }
+  kept->runs_ = image::runs_its_ptx(image, gpu);
   for (const image::ImageEntry& entry : chosen) {
     Unit unit{entry, {entry.payload.begin(), entry.payload.end()}};
     unit.entry.payload = unit.bytes;

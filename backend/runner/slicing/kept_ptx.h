@@ -30,6 +30,8 @@ class KeptPtx {
 
   // Empty: read() may succeed.
   const std::string& why_not() const { return why_not_; }
+  // The GPU runs this PTX, or machine code of it (image::runs_its_ptx).
+  bool runs() const { return runs_; }
   // Unpacks, parses and links it: takes long.
   Result<std::shared_ptr<const ptx::Program>> read() const;
 
@@ -40,6 +42,7 @@ class KeptPtx {
   PtxBudget* const budget_;
   uint64_t bytes_ = 0;
   std::string why_not_;
+  bool runs_ = false;
   std::vector<Unit> units_;
 };
 

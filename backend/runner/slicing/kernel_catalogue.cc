@@ -7,14 +7,14 @@
 namespace bandsaw::runner {
 
 void KernelCatalogue::library_loaded(const LibraryRef& library, std::span<const std::byte> image) {
-  if (!enabled_) return;
+  if (!enabled_()) return;
   auto kept = cloner_.keep(image);
   kept->library = library;
   keep(library.get(), std::move(kept));
 }
 
 void KernelCatalogue::module_loaded(const ModuleRef& module, std::span<const std::byte> image) {
-  if (!enabled_) return;
+  if (!enabled_()) return;
   auto kept = cloner_.keep(image);
   kept->module = module;
   keep(module.get(), std::move(kept));
@@ -91,7 +91,7 @@ KnownKernelRef KernelCatalogue::find(const Code& code) {
 }
 
 void KernelCatalogue::attribute_set(const Code& code) {
-  if (!enabled_) return;
+  if (!enabled_()) return;
   if (const KnownKernelRef kernel = find(code)) ++kernel->attributes;
 }
 

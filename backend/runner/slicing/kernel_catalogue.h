@@ -1,11 +1,13 @@
 // Which kernels the program has: what it loads, looks up and unloads, from a kernel's handle to what is known of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "backend/device/device.h"
 #include "backend/runner/slicing/kernel_cloner.h"
@@ -16,8 +18,9 @@ namespace bandsaw::runner {
 // Thread-safe. It holds no library, module or kernel: what is gone is forgotten.
 class KernelCatalogue {
  public:
-  // `cloner` outlives it. Without `enabled` it stays empty.
-  KernelCatalogue(KernelCloner* cloner, bool enabled) : cloner_(*cloner), enabled_(enabled) {}
+  // `cloner` outlives it. What is loaded while `enabled` says no is not known; any thread asks it.
+  KernelCatalogue(KernelCloner* cloner, std::function<bool()> enabled)
+      : cloner_(*cloner), enabled_(std::move(enabled)) {}
 
   void library_loaded(const LibraryRef& library, std::span<const std::byte> image);
   void module_loaded(const ModuleRef& module, std::span<const std::byte> image);
@@ -45,7 +48,7 @@ class KernelCatalogue {
            const std::string& name);
 
   KernelCloner& cloner_;
-  const bool enabled_;
+  const std::function<bool()> enabled_;
   std::mutex mutex_;
   std::unordered_map<const Object*, std::shared_ptr<KernelImage>> images_;  // guarded by mutex_; by library or module
   std::unordered_map<const Object*, Known> kernels_;                        // guarded by mutex_

@@ -1,5 +1,6 @@
 #include "backend/runner/slicing/kernel_cloner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -34,6 +35,18 @@ std::shared_ptr<KernelImage> KernelCloner::keep(std::span<const std::byte> image
   auto kept = std::make_shared<KernelImage>();
   kept->ptx = KeptPtx::keep(image, gpu_, &budget_);
   return kept;
+}
+
+ptx::PointerParameters KernelCloner::pointers(const KernelImage& image, const std::string& kernel) {
+  if (!image.ptx->runs()) return {.why_not = "the device may run other code than its PTX", .pointers = {}};
+  std::lock_guard lock(making_);
+  const auto read = program(image.ptx);
+  if (!read.ok()) return {.why_not = read.status().message(), .pointers = {}};
+  const std::vector<std::string_view> kernels = read.value()->kernels();
+  if (std::find(kernels.begin(), kernels.end(), kernel) == kernels.end()) {
+    return {.why_not = "its PTX has no such kernel", .pointers = {}};
+  }
+  return ptx::pointer_parameters(*read.value(), kernel);
 }
 
 Result<std::shared_ptr<const ptx::Program>> KernelCloner::program(const std::shared_ptr<const KeptPtx>& ptx) {

@@ -13,6 +13,7 @@
 #include "backend/runner/slicing/kernel_descriptor.h"
 #include "vgpu-sched/ptx/analysis.h"
 #include "vgpu-sched/ptx/persistent.h"
+#include "vgpu-sched/ptx/pointers.h"
 
 namespace bandsaw::runner {
 
@@ -71,6 +72,8 @@ class KernelCloner {
   std::shared_ptr<KernelImage> keep(std::span<const std::byte> image);
   // Rewrites and loads; an error says why that kernel stays as it is. Takes long, and one is made after the other.
   Result<std::shared_ptr<const KernelClone>> make(const CloneRequest& request);
+  // Through which parameters the kernel reaches memory. Takes as long.
+  ptx::PointerParameters pointers(const KernelImage& image, const std::string& kernel);
 
  private:
   struct Rewritten {

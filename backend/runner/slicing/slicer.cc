@@ -35,7 +35,7 @@ Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, Stream
       order_(*order),
       stats_(usage_page),
       cloner_(device, settings.any_gpu ? 0 : capability_of(*device)),
-      kernels_(&cloner_, settings.enabled),
+      kernels_(&cloner_, [enabled = settings.enabled, usage_page] { return enabled || usage_page->swaps(); }),
       timer_(device, clock),
       control_blocks_(device),
       tracks_(device),

@@ -40,6 +40,7 @@ class Slicer {
 
   // What the program loads, looks up and unloads goes here. Any thread, as forget_context.
   KernelCatalogue& kernels() { return kernels_; }
+  KernelCloner& cloner() { return cloner_; }  // any thread
   void forget_context(const Context* context);
 
   // All that follows is called on the record loop's thread.

@@ -88,10 +88,16 @@ void ChunkBook::pin(uint64_t address) {
   changed();
 }
 
-void ChunkBook::moved(uint64_t address, bool to_device) {
+void ChunkBook::moved(uint64_t address, bool to_device, bool apart) {
   std::lock_guard lock(mutex_);
-  chunks_.moved(address, to_device, nanoseconds(clock_.now()));
+  chunks_.moved(address, to_device, nanoseconds(clock_.now()), apart);
   changed();
+}
+
+void ChunkBook::reached(const std::vector<uint64_t>& chunks) {
+  count(page_.slot().swap_mapped, chunks.size());
+  std::lock_guard lock(mutex_);
+  chunks_.reached(chunks);
 }
 
 void ChunkBook::changed() {

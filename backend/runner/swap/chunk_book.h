@@ -50,10 +50,14 @@ class ChunkBook final : public swap::Book {
     std::lock_guard lock(mutex_);
     return std::forward<Use>(use)(chunks_);
   }
-  void moved(uint64_t address, bool to_device);
+  // `apart`: it has left, and nothing is at its address.
+  void moved(uint64_t address, bool to_device, bool apart);
+  // These were apart, and are mapped for what may reach them.
+  void reached(const std::vector<uint64_t>& chunks);
 
   uint64_t chunk_bytes() const override;
   bool keep(int64_t bytes) override { return page_.keep(bytes); }
+  void made(uint64_t bytes) override { count(page_.slot().swap_made, bytes); }
   bool charge(int64_t bytes, bool on_device) override;
   bool charge_move(uint64_t bytes, bool to_device) override;
   void exchanged(uint64_t bytes) override;

@@ -110,7 +110,13 @@ void Swapper::note_work(bool finds_no_room) {
   if (page_.note_work(static_cast<int64_t>(nanoseconds(clock_.now())), finds_no_room) && tell_) tell_();
 }
 
-bool Swapper::admit(const wire::CheckedRecord& record) {
+bool Swapper::admit(const wire::CheckedRecord& record, bool node) {
+  if (!node && !may_go_on(record)) return false;
+  reaching_.open(record, node);
+  return true;
+}
+
+bool Swapper::may_go_on(const wire::CheckedRecord& record) {
   const uint64_t needed = room_needed(record);
   const bool launches = record.opcode == wire::Opcode::kLaunch;
   if (stage_ != Stage::kNone) return !record.info->engine && needed == 0;
@@ -219,9 +225,11 @@ bool Swapper::make_way() {
 bool Swapper::carry_out(Plan plan) {
   const Clock::Point begin = clock_.now(), waited_since = begun_;
   const size_t goes = plan.out.size(), comes = plan.in.size();
-  const auto moved = [this](uint64_t chunk, bool to_device) { book_.moved(chunk, to_device); };
+  const bool apart = reaching_.may_leave_apart();
+  const auto moved = [this, apart](uint64_t chunk, bool to_device) { book_.moved(chunk, to_device, apart); };
   const CUresult result =
-      device_->chunks_move({std::move(plan.out), std::move(plan.in), page_.room_on_device(), moved});
+      device_->chunks_move({std::move(plan.out), std::move(plan.in), page_.room_on_device(), moved, apart});
+  reaching_.moved(apart);
   begun_ = clock_.now();
   count(page_.slot().swap_moves);
   count(page_.slot().swap_wait_ns, nanoseconds(begin) - nanoseconds(waited_since));

@@ -1,12 +1,12 @@
 // Of a virtual GPU whose programs may allocate more than it holds of the device: which chunks of this process's memory
 // lie on the device, and when they move.
 //
-// Work is right wherever its memory lies: chunks in host memory are reached there, at the same address, only slower.
-// So nothing has to move. What a kernel's parameters point into is brought to the device before it is launched, and
-// what else needs room on the device is given it. For that the process's work is let end first: records wait meanwhile,
-// and where the work does not end in time they go on without a move. What virtual GPUs lend each other (lending.h)
-// leaves the device in the same way, also while its program rests; who gets it waits for it, as long as more of it
-// comes.
+// Work is right wherever its memory lies: chunks in host memory are reached there, at the same address, only slower
+// (reaching.h sees to it that they can be). So nothing has to move. What a kernel's parameters point into is brought to
+// the device before it is launched, and what else needs room on the device is given it. For that the process's work is
+// let end first: records wait meanwhile, and where the work does not end in time they go on without a move. What
+// virtual GPUs lend each other (lending.h) leaves the device in the same way, also while its program rests; who gets it
+// waits for it, as long as more of it comes.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 
 #include "backend/runner/swap/chunk_book.h"
 #include "backend/runner/swap/giving.h"
+#include "backend/runner/swap/reaching.h"
 #include "guest-driver/uapi/wire_server.h"
 #include "memory/swap/ahead.h"
 
@@ -26,16 +27,21 @@ class Swapper {
  public:
   // Both outlive this.
   Swapper(UsagePageView* page, const Clock* clock)
-      : page_(*page), clock_(*clock), book_(page, clock), giving_(page, &book_, clock) {}
-  void set_device(Device* device) { device_ = device; }
+      : page_(*page), clock_(*clock), book_(page, clock), reaching_(&book_), giving_(page, &book_, clock) {}
+  void set_device(Device* device) {
+    device_ = device;
+    reaching_.set_device(device);
+  }
   // Tells vgpud to look at what the usage page says of this virtual GPU's memory.
   void set_tell(std::function<void()> tell) { tell_ = std::move(tell); }
   ChunkBook& book() { return book_; }
+  // What records reach.
+  Reaching& reaching() { return reaching_; }
 
   // There are chunks: the next three are to be called.
   bool any() const { return book_.any(); }
-  // Before a record is executed. False: not now, because memory is to move first.
-  bool admit(const wire::CheckedRecord& record);
+  // Before a record is executed. False: not now, because memory is to move first. `node`: it becomes part of a graph.
+  bool admit(const wire::CheckedRecord& record, bool node = false);
   // It is being executed.
   void issued(const wire::CheckedRecord& record);
   // Goes on with what admit() has begun, and with what others want back of the device's memory, even where nothing else
@@ -51,6 +57,7 @@ class Swapper {
   using Chunks = swap::Chunks;
   using Plan = swap::Chunks::Plan;
 
+  bool may_go_on(const wire::CheckedRecord& record);
   Plan plan(const Chunks& chunks) const;
   Plan plan_with_more(const Chunks& chunks) const;
   uint64_t lacks(const Chunks& chunks) const;
@@ -69,6 +76,7 @@ class Swapper {
   UsagePageView& page_;
   const Clock& clock_;
   ChunkBook book_;
+  Reaching reaching_;
   Giving giving_;
   Device* device_ = nullptr;
   std::function<void()> tell_;

@@ -40,10 +40,12 @@ class FakeBook final : public swap::Book {
     keeps -= bytes;
     return true;
   }
+  void made(uint64_t bytes) override { host_memory += bytes; }
   void pin(uint64_t) override {}
 
   int64_t keeps = 8 * kMiB;
   std::atomic<int> refused{0};
+  std::atomic<uint64_t> host_memory{0};              // made
   std::array<int64_t, 2> room{16 * kMiB, 8 * kMiB};  // of the host, of the device
   std::set<uint64_t> chunks;
   int exchanges = 0;
@@ -85,6 +87,10 @@ class CudaChunks : public ::testing::Test {
     const CUresult result = device_->chunks_move(
         {to_device ? none : one, to_device ? one : none, 8 * kMiB, [&](uint64_t, bool) { any = true; }});
     return result == CUDA_SUCCESS && !any ? CUDA_ERROR_INVALID_VALUE : result;
+  }
+  // What leaves is left with nothing at its address.
+  CUresult move_apart(const std::vector<uint64_t>& out, const std::vector<uint64_t>& in) {
+    return device_->chunks_move({out, in, 8 * kMiB, [](uint64_t, bool) {}, true});
   }
   static FakeGpu::Memory& memory_at(uint64_t address) {
     auto& gpu = fake_gpu();
@@ -137,11 +143,14 @@ TEST_F(CudaChunks, ChunksChangePlacesWithoutNewHostMemory) {
   };
   EXPECT_EQ(device_->chunks_move({first, last, 0, moved}), CUDA_SUCCESS);
   const auto made = fake_gpu().host_memory_made;
+  const uint64_t counted = host_.book.host_memory;
   for (int turn = 0; turn < 3; ++turn) {
     EXPECT_EQ(device_->chunks_move({turn % 2 ? first : last, turn % 2 ? last : first, 0, moved}), CUDA_SUCCESS);
   }
   EXPECT_EQ(moves, 16);
   EXPECT_EQ(fake_gpu().host_memory_made, made);
+  EXPECT_EQ(host_.book.host_memory, counted);
+  EXPECT_GT(counted, 0u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_at(address + i * 4 * kMiB).content, 10 + i);
   EXPECT_EQ(host_.book.room[true], 0);
   free(address);
@@ -222,6 +231,80 @@ TEST_F(CudaChunks, AChunkStaysWhereTheDriverRefusesItsMove) {
   }
   EXPECT_EQ(host_.poisonings, 0);
   EXPECT_EQ(move(address, false), CUDA_SUCCESS);
+  free(address);
+}
+
+TEST_F(CudaChunks, AChunkMayLeaveWithNothingAtItsAddress) {
+  const uint64_t address = allocate(4 * kMiB);
+  memory_at(address).content = 7;
+  const size_t mappings = fake_gpu().mapped.size();
+  EXPECT_EQ(move_apart({address}, {}), CUDA_SUCCESS);
+  EXPECT_FALSE(fake_gpu().mapped.contains(address));
+  EXPECT_EQ(fake_gpu().mapped.size(), mappings) << "it is beside";
+  EXPECT_EQ(device_->chunks_reach({address, address + 4 * kMiB}), CUDA_SUCCESS);
+  EXPECT_FALSE(memory_at(address).on_device);
+  EXPECT_EQ(memory_at(address).content, 7);
+  EXPECT_EQ(device_->chunks_reach({address}), CUDA_SUCCESS) << "it is there already";
+  EXPECT_EQ(move(address, true), CUDA_SUCCESS);
+  EXPECT_EQ(move_apart({address}, {}), CUDA_SUCCESS) << "by the host memory that was kept";
+  EXPECT_EQ(move(address, true), CUDA_SUCCESS);
+  EXPECT_EQ(memory_at(address).content, 7);
+  EXPECT_EQ(move(address, false), CUDA_SUCCESS) << "and it may leave otherwise again";
+  EXPECT_EQ(memory_at(address).content, 7);
+  free(address);
+}
+
+TEST_F(CudaChunks, ChunksChangePlacesApart) {
+  const uint64_t address = allocate(16 * kMiB);
+  const std::vector<uint64_t> first{address, address + 4 * kMiB}, last{address + 8 * kMiB, address + 12 * kMiB};
+  for (int i = 0; i < 4; ++i) memory_at(address + i * 4 * kMiB).content = 10 + i;
+  for (int turn = 0; turn < 5; ++turn) {
+    const auto &comes = turn % 2 ? first : last, &goes = turn % 2 ? last : first;
+    EXPECT_EQ(move_apart(goes, comes), CUDA_SUCCESS);
+    for (const uint64_t chunk : goes) EXPECT_FALSE(fake_gpu().mapped.contains(chunk));
+    for (const uint64_t chunk : comes) EXPECT_TRUE(memory_at(chunk).on_device);
+  }
+  EXPECT_EQ(device_->chunks_reach(first), CUDA_SUCCESS);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(memory_at(address + i * 4 * kMiB).content, 10 + i);
+  EXPECT_EQ(move_apart(last, first), CUDA_SUCCESS);
+  free(address);
+  EXPECT_EQ(host_.poisonings, 0);
+}
+
+TEST_F(CudaChunks, WhatIsApartStaysSoWhereTheDriverRefusesItsMove) {
+  const uint64_t address = allocate(12 * kMiB), other = address + 8 * kMiB;
+  memory_at(address).content = 5, memory_at(other).content = 6;
+  EXPECT_EQ(move_apart({address}, {}), CUDA_SUCCESS);
+  fake_gpu().map_failures = 1;
+  EXPECT_EQ(move(address, true), CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(fake_gpu().mapped.contains(address));
+  fake_gpu().map_failures = 1;
+  EXPECT_EQ(device_->chunks_reach({address}), CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(fake_gpu().mapped.contains(address));
+  EXPECT_EQ(move(other, true), CUDA_SUCCESS);
+  for (const int failing :
+       {1, 2}) {  // what the other one is copied to, and the device's memory at the first one's place
+    fake_gpu().map_failures = failing;
+    EXPECT_EQ(move_apart({other}, {address}), CUDA_ERROR_UNKNOWN);
+    EXPECT_TRUE(memory_at(other).on_device);
+    EXPECT_FALSE(fake_gpu().mapped.contains(address));
+  }
+  EXPECT_EQ(move_apart({other}, {address}), CUDA_SUCCESS);
+  EXPECT_EQ(device_->chunks_reach({other}), CUDA_SUCCESS);
+  EXPECT_EQ(memory_at(address).content, 5);
+  EXPECT_EQ(memory_at(other).content, 6);
+  free(address);
+}
+
+TEST_F(CudaChunks, WhatIsApartIsStillThereAfterAllHasLeft) {
+  const uint64_t address = allocate(8 * kMiB);
+  memory_at(address).content = 5, memory_at(address + 4 * kMiB).content = 6;
+  EXPECT_EQ(move_apart({address}, {}), CUDA_SUCCESS);
+  EXPECT_EQ(device_->memory_leave(), CUDA_SUCCESS);
+  EXPECT_EQ(device_->memory_return(), CUDA_SUCCESS);
+  EXPECT_EQ(device_->chunks_reach({address}), CUDA_SUCCESS);
+  EXPECT_EQ(memory_at(address).content, 5);
+  EXPECT_EQ(memory_at(address + 4 * kMiB).content, 6);
   free(address);
 }
 

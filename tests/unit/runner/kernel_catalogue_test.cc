@@ -26,7 +26,7 @@ class KernelCatalogueTest : public testing::Test {
 
   FakeDevice device_{kBase, nullptr};
   KernelCloner cloner_{&device_, 0};
-  KernelCatalogue kernels_{&cloner_, true};
+  KernelCatalogue kernels_{&cloner_, [] { return true; }};
 };
 
 TEST_F(KernelCatalogueTest, AKernelIsOneHoweverOftenItIsLookedUp) {
@@ -99,7 +99,7 @@ TEST_F(KernelCatalogueTest, VariantsGoWithTheirContext) {
 }
 
 TEST_F(KernelCatalogueTest, WhereNothingIsCutItStaysEmpty) {
-  KernelCatalogue none(&cloner_, false);
+  KernelCatalogue none(&cloner_, [] { return false; });
   const auto module = std::make_shared<Module>();
   const auto function = std::make_shared<Function>();
   none.module_loaded(module, {});

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "backend/control/vgpu_spec.h"
@@ -34,9 +35,14 @@ class MovingDevice final : public FakeDevice {
       for (const uint64_t address : in ? moves.in : moves.out) {
         if (!book->charge_move(kChunk, in)) return CUDA_ERROR_OUT_OF_MEMORY;
         moves.moved(address, in);
+        in ? void(apart.erase(address)) : void(moves.apart && apart.insert(address).second);
       }
     }
     most = std::max(most, moves.out.size());
+    return CUDA_SUCCESS;
+  }
+  CUresult chunks_reach(const std::vector<uint64_t>& chunks) override {
+    for (const uint64_t address : chunks) EXPECT_EQ(apart.erase(address), 1u);
     return CUDA_SUCCESS;
   }
   void chunks_prepare(uint64_t chunk_bytes, uint64_t bytes) override {
@@ -47,6 +53,7 @@ class MovingDevice final : public FakeDevice {
   uint64_t prepared = 0;
   bool busy = false;
   size_t most = 0;  // that left in one go
+  std::set<uint64_t> apart;
 };
 
 class SwapperTest : public testing::Test {
@@ -77,6 +84,7 @@ class SwapperTest : public testing::Test {
     bool admit(uint64_t address) {
       if (!swapper.under_way()) ++seq;
       wire::CallInfo info{};
+      info.name = "launch";
       info.engine = Engine::kCompute;
       wire::CheckedRecord record{};
       record.opcode = wire::Opcode::kLaunch;

@@ -118,5 +118,20 @@ TEST_F(ChunksTest, WhatWasInUseComesBackWhereThereIsRoom) {
   EXPECT_EQ(back(0, 8), (Addresses{2000})) << "nothing goes for it";
 }
 
+TEST_F(ChunksTest, KnowsWhatIsApartUntilItIsReachedOrComesBack) {
+  add(1000, true), add(2000, true), add(3000, true), add(4000, true);
+  for (const uint64_t address : {1000, 2000, 3000}) chunks_.moved(address, false, 5, true);
+  chunks_.moved(4000, false, 5);
+  EXPECT_TRUE(chunks_.any_apart());
+  EXPECT_EQ(chunks_.apart(), (Addresses{1000, 2000, 3000}));
+  EXPECT_EQ(chunks_.apart({3000, 4000, 5000, 3000}), (Addresses{3000}));
+  chunks_.reached({1000, 4000, 5000});
+  EXPECT_EQ(chunks_.apart(), (Addresses{2000, 3000}));
+  chunks_.moved(2000, true, 6, true);
+  EXPECT_EQ(chunks_.apart(), (Addresses{3000}));
+  chunks_.remove(3000);
+  EXPECT_FALSE(chunks_.any_apart());
+}
+
 }  // namespace
 }  // namespace bandsaw::swap

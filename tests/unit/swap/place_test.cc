@@ -21,6 +21,7 @@ class FakeBook final : public Book {
   void add(uint64_t, uint64_t, uint64_t, bool) override {}
   void remove(uint64_t) override {}
   bool keep(int64_t) override { return false; }
+  void made(uint64_t) override {}
   void pin(uint64_t) override {}
 
   std::array<int64_t, 2> room;
