@@ -29,16 +29,16 @@ WANTED_TIMES, WANTED_LOST = "<= 1.2", "<= 15"
 
 def _moved(one: dict) -> list[str]:
     return [*[f"{one[key] / 2**30:.2f}" for key in ("bytes_in", "bytes_out")], f"{one['moves']:.0f}",
-            *[f"{one[key]:.4f}" for key in ("wait_s", "move_s")]]
+            *[f"{one[key]:.4f}" for key in ("wait_s", "move_s")], f"{one['made'] / 2**30:.2f}", f"{one['mapped']:.0f}"]
 
 
 def rounds_table(row: dict) -> str:
     lines: list[tuple] = [("one program, round and round", "seconds", "of the bound", "GiB in", "GiB out", "moves",
-                           "waits s", "moving s", "wrong")]
+                           "waits s", "moving s", "GiB made", "mapped", "wrong")]
     for way, one in row["ways"].items():
-        moved = _moved(one) if "moves" in one else [""] * 5
+        moved = _moved(one) if "moves" in one else [""] * 7
         lines.append((way, f"{one['seconds']:.3f}", f"{one['seconds'] / row['bound_s']:.2f}", *moved, one["wrong"]))
-    lines.append(("transfer bound", f"{row['bound_s']:.3f}", "1.00", *[""] * 6))
+    lines.append(("transfer bound", f"{row['bound_s']:.3f}", "1.00", *[""] * 8))
     rates = " and ".join(f"{row['copies'][key] / 1e9:.2f}" for key in ("in_bytes_per_s", "out_bytes_per_s"))
     return "\n".join([*columns(lines), f"(both directions at once: {rates} GB/s in and out; working set "
                       f"{row['working_set'] >> 20} MiB, resident {row['resident'] >> 20} MiB)"])
@@ -46,17 +46,21 @@ def rounds_table(row: dict) -> str:
 
 def turns_table(row: dict) -> str:
     lines: list[tuple] = [("two programs in turns", "blocks a second", "alone", "lost %", "GiB in", "GiB out", "moves",
-                           "waits s", "moving s", "wrong")]
+                           "waits s", "moving s", "GiB made", "mapped", "wrong")]
+    notes = []
     for name, one in row["tenants"].items():
         lines.append((name, f"{one['per_s']:.1f}", f"{one['alone_per_s']:.1f}", f"{one['lost']:.1f}",
                       *_moved(one), one["wrong"]))
-    return "\n".join([*columns(lines), f"(each {row['working_set'] >> 20} MiB of a pool of {row['pool'] >> 20} MiB, "
-                      f"{row['turns']} turns of {row['turn_s']:g} s each)"])
+        turns = zip(one["rates"], one["made_in_turn"], strict=True)
+        notes.append(f"({name}, by turn: blocks a second, MiB of host memory made since the last one: "
+                     + ", ".join(f"{rate:.1f} {made / 2**20:.0f}" for rate, made in turns) + ")")
+    return "\n".join([*columns(lines), *notes, f"(each {row['working_set'] >> 20} MiB of a pool of "
+                      f"{row['pool'] >> 20} MiB, {row['turns']} turns of {row['turn_s']:g} s each)"])
 
 
 def tasks_table(rows: list[dict]) -> str:
     lines: list[tuple] = [("tasks", "virtual GPUs", "seconds", "GiB in", "GiB out", "moves", "waits s", "moving s",
-                           "wrong")]
+                           "GiB made", "mapped", "wrong")]
     for row in rows:
         lines.append((row["tasks"], row.get("parts", 1), f"{row['seconds']:.3f}",
                       *_moved(row), row["wrong"]))

@@ -1,6 +1,7 @@
 """tools/bench swap: its programs and their virtual GPUs; what each case measures."""
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator
@@ -120,6 +121,8 @@ class Moved:
     moves: float
     wait_s: float
     move_s: float
+    made: float    # bytes of host memory
+    mapped: float  # chunks that had left, in host memory
 
     def since(self, before: "Moved", parts: int = 1) -> dict[str, float]:
         """Of each of so many equal parts."""
@@ -130,7 +133,7 @@ class Moved:
 def moved(daemon: Daemon, name: str) -> Moved:
     usage = daemon.control.need("GET", f"/v1/vgpus/{name}")["live"]["usage"]
     return Moved(usage["swapped_in"], usage["swapped_out"], usage["swap_moves"], usage["swap_wait_ns"] / 1e9,
-                 usage["swap_move_ns"] / 1e9)
+                 usage["swap_move_ns"] / 1e9, usage["swap_made"], usage["swap_mapped"])
 
 
 def _go_round(program: Rounder, rounds: int) -> dict:
@@ -221,12 +224,17 @@ def _in_turns(daemon: Daemon, settings: Settings, mib: int, count: int, millisec
                                                                settings.pool_mib // 2))))
                         for name in names}
         before = {name: moved(daemon, name) for name in names}
+        turn: dict[str, list[Moved]] = {name: [] for name in names}
         with step(f"{count} turns of each", count) as progress:
             for _ in range(count):
                 for name, program in programs.items():
                     found[name].append(program.ask("turn", milliseconds))
+                    turn[name].append(moved(daemon, name))
                 progress.advance()
         after = {name: moved(daemon, name) for name in names}
         wrong = {name: program.end() for name, program in programs.items()}
-    return {name: {"per_s": _rate(found[name]), **after[name].since(before[name]), "wrong": wrong[name]}
+    return {name: {"per_s": _rate(found[name]), **after[name].since(before[name]), "wrong": wrong[name],
+                   "rates": [one["steps"] / one["seconds"] for one in found[name]],
+                   "made_in_turn": [now.made - last.made
+                                    for last, now in itertools.pairwise([before[name], *turn[name]])]}
             for name in names}

@@ -4,7 +4,7 @@ import dataclasses
 from benchmarks import swap, swap_tasks
 from benchmarks.swap_cases import BANDSAW, Moved, Settings
 
-MOVED = dataclasses.asdict(Moved(1 << 30, 1 << 30, 40, 0.1, 0.2))
+MOVED = dataclasses.asdict(Moved(1 << 30, 1 << 30, 40, 0.1, 0.2, 1 << 30, 3))
 
 
 def rounds(seconds: float, **fields) -> dict:
@@ -14,7 +14,8 @@ def rounds(seconds: float, **fields) -> dict:
 
 
 def turns(*lost: float) -> dict:
-    tenants = {str(number): {"per_s": 1.0, "alone_per_s": 2.0, "lost": one, "wrong": 0, **MOVED}
+    tenants = {str(number): {"per_s": 1.0, "alone_per_s": 2.0, "lost": one, "wrong": 0, "rates": [1.0],
+                             "made_in_turn": [1 << 30], **MOVED}
                for number, one in enumerate(lost)}
     return {"case": swap.TURNS, "pool": 4 << 30, "working_set": 3 << 30, "turns": 4, "turn_s": 1.0, "tenants": tenants}
 
