@@ -8,6 +8,7 @@
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/window.h"
+#include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -28,6 +29,19 @@ void forget_host_memory_state(Context* context) {
     return mine;
   });
   for (const uint64_t block : blocks) static_cast<void>(host_blocks().release(block));
+  context->gpu->memory->drop_spares();
+}
+
+// Work of any device may use the memory until it has ended.
+CUresult wait_for_all_devices() {
+  CUresult result = check_may_wait();
+  for (CUdevice i = 0; i < gpu_count() && result == CUDA_SUCCESS; ++i) {
+    VirtualGpu& gpu = gpu_at(i);
+    if (gpu.lost || !any_context(gpu)) continue;
+    Call call(gpu);
+    result = wire::settle(call);
+  }
+  return result;
 }
 
 CUresult allocate(void** pointer, size_t bytes, unsigned flags, const char* entry = __builtin_FUNCTION()) {
@@ -99,8 +113,12 @@ CUresult cuMemFreeHost(void* pointer) {
   if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost || range->owner) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  map.remove(range->base);
-  return host_blocks().release(number(pointer));
+  const CUresult waited = wait_for_all_devices();
+  if (waited == CUDA_ERROR_NOT_PERMITTED) return waited;
+  if (!map.remove(range->base)) return CUDA_ERROR_INVALID_VALUE;
+  if (waited == CUDA_SUCCESS) return host_blocks().release_idle(range->base);
+  static_cast<void>(host_blocks().release(range->base));
+  return waited;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer, unsigned flags) {

@@ -74,14 +74,18 @@ CUresult HostBlocks::allocate(VirtualGpu& gpu, uint64_t bytes, SharedBlock* bloc
   return result;
 }
 
-CUresult HostBlocks::release(uint64_t address) {
+CUresult HostBlocks::release(uint64_t address) { return forget(address, &SharedMemory::release); }
+
+CUresult HostBlocks::release_idle(uint64_t address) { return forget(address, &SharedMemory::release_idle); }
+
+CUresult HostBlocks::forget(uint64_t address, CUresult (SharedMemory::*then)(void*)) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(address);
   if (found == entries_.end()) return CUDA_ERROR_INVALID_VALUE;
   Entry entry = found->second;
   entries_.erase(found);
   const CUresult hidden = hide(&entry);
-  const CUresult result = entry.gpu->memory->release(reinterpret_cast<void*>(address));
+  const CUresult result = (entry.gpu->memory->*then)(reinterpret_cast<void*>(address));
   return result == CUDA_SUCCESS ? hidden : result;
 }
 

@@ -23,9 +23,11 @@ struct FilePages {
 // Thread-safe. Every call may take a round trip to each host side.
 class HostBlocks {
  public:
-  // As SharedMemory::allocate and release, with VGPU_REGION_DEVICE_VISIBLE.
+  // As SharedMemory::allocate, release and release_idle, with VGPU_REGION_DEVICE_VISIBLE. What is kept for later is
+  // seen by its own device only.
   CUresult allocate(VirtualGpu& gpu, uint64_t bytes, SharedBlock* block);
   CUresult release(uint64_t address);
+  CUresult release_idle(uint64_t address);
 
   // As SharedMemory::pin and unpin.
   CUresult pin(VirtualGpu& gpu, void* address, uint64_t bytes, uint32_t flags);
@@ -54,6 +56,8 @@ class HostBlocks {
   CUresult hide(Entry* entry);
   CUresult show_one(const Entry& entry, VirtualGpu& gpu);
   CUresult keep(Entry entry, uint64_t key);
+  // Without mutex_. Forgets the block, which `then` of its device's memory releases.
+  CUresult forget(uint64_t address, CUresult (SharedMemory::*then)(void*));
 
   std::mutex mutex_;
   std::map<uint64_t, Entry> entries_;  // by first page

@@ -74,7 +74,9 @@ bool SharedMemory::make_room(uint64_t bytes) {
 bool SharedMemory::drop_idle() {
   const size_t before = pin_cache_.size();
   drop_cached([](const CachedPin&) { return true; });
-  return pin_cache_.size() < before;
+  const std::vector<SharedBlock> spares = spares_.take_all();
+  release_all(spares);
+  return pin_cache_.size() < before || !spares.empty();
 }
 
 void SharedMemory::drop_overlapping(uint64_t begin, uint64_t end, std::unique_lock<std::mutex>& lock) {

@@ -1,6 +1,7 @@
 #include "guest-driver/libcuda/core/shared_memory.h"
 
 #include <cerrno>
+#include <cstring>
 
 #include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/core/virtual_gpu.h"
@@ -44,6 +45,7 @@ bool is_shortage(int error) { return error == ENOMEM || error == ENOSPC || error
 
 CUresult SharedMemory::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
   if (bytes == 0 || bytes > VGPU_WINDOW_DEVICE_OFFSET) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (take_spare(round_to_pages(bytes), flags, block)) return CUDA_SUCCESS;
   int error = transport_->allocate(round_to_pages(bytes), flags, block);
   if (is_shortage(error)) {
     std::unique_lock lock(mutex_);
@@ -60,14 +62,48 @@ CUresult SharedMemory::allocate(uint64_t bytes, uint32_t flags, SharedBlock* blo
 
 CUresult SharedMemory::release(void* address) {
   SharedBlock block;
+  if (!take_out(address, &block)) return CUDA_ERROR_INVALID_VALUE;
+  return result_of(transport_->release(block));
+}
+
+CUresult SharedMemory::release_idle(void* address) {
+  SharedBlock block;
+  if (!take_out(address, &block)) return CUDA_ERROR_INVALID_VALUE;
+  if (!SpareBlocks::keeps(block)) return result_of(transport_->release(block));
+  std::lock_guard lock(mutex_);
+  release_all(spares_.put(block));
+  return CUDA_SUCCESS;
+}
+
+void SharedMemory::drop_spares() {
+  std::lock_guard lock(mutex_);
+  release_all(spares_.take_all());
+}
+
+bool SharedMemory::take_out(void* address, SharedBlock* block) {
+  std::lock_guard lock(mutex_);
+  const auto it = blocks_.find(number(address));
+  if (it == blocks_.end() || pinned_.count(it->first)) return false;
+  *block = it->second;
+  blocks_.erase(it);
+  return true;
+}
+
+bool SharedMemory::take_spare(uint64_t bytes, uint32_t flags, SharedBlock* block) {
   {
     std::lock_guard lock(mutex_);
-    const auto it = blocks_.find(number(address));
-    if (it == blocks_.end() || pinned_.count(it->first)) return CUDA_ERROR_INVALID_VALUE;
-    block = it->second;
-    blocks_.erase(it);
+    const auto spare = spares_.take(bytes, flags);
+    if (!spare) return false;
+    *block = *spare;
+    blocks_[number(block->address)] = *block;
   }
-  return result_of(transport_->release(block));
+  std::memset(block->address, 0, block->bytes);
+  return true;
+}
+
+// What cannot be released is lost with the host.
+void SharedMemory::release_all(const std::vector<SharedBlock>& blocks) {
+  for (const SharedBlock& block : blocks) static_cast<void>(result_of(transport_->release(block)));
 }
 
 CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) {

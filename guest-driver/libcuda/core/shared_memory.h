@@ -10,6 +10,8 @@
 #include <map>
 #include <mutex>
 
+#include "guest-driver/libcuda/core/shared_block.h"
+#include "guest-driver/libcuda/core/spare_blocks.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
 namespace bandsaw::libcuda {
@@ -17,14 +19,6 @@ namespace bandsaw::libcuda {
 class SharedMemory;
 class Transport;
 struct VirtualGpu;
-
-struct SharedBlock {
-  void* address = nullptr;
-  uint64_t bytes = 0;              // whole pages
-  uint32_t region = 0;             // its id in control requests
-  uint32_t flags = 0;              // VGPU_REGION_*
-  SharedMemory* memory = nullptr;  // which has it; of allocate()
-};
 
 // A range of the program's memory that stays pinned from one copy to the next. The kernel changes `*word` when the
 // program's addresses no longer mean the pinned pages.
@@ -54,6 +48,11 @@ class SharedMemory {
   CUresult allocate(uint64_t bytes, uint32_t flags, SharedBlock* block);
   // Returns when the host uses it no more. `address` is a block's first byte; else CUDA_ERROR_INVALID_VALUE.
   CUresult release(void* address);
+  // As release(), of a block that nothing on the host uses any more: it may be kept for a later allocate(), until room
+  // is needed or drop_spares() is called.
+  CUresult release_idle(void* address);
+  // Releases what release_idle() has kept.
+  void drop_spares();
 
   // Makes the program's own memory known to the host: the whole pages around [address, address + bytes).
   // CUDA_ERROR_NOT_SUPPORTED where the transport cannot (direct mode), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
@@ -86,8 +85,11 @@ class SharedMemory {
 
  private:
   CUresult result_of(int error) const;
+  bool take_out(void* address, SharedBlock* block);
+  bool take_spare(uint64_t bytes, uint32_t flags, SharedBlock* block);
   // These are called with mutex_ held.
   bool overlaps_block(uint64_t begin, uint64_t end) const;
+  void release_all(const std::vector<SharedBlock>& blocks);
   // pin_cache.cc
   CachedPin* find_cached(uint64_t begin, uint64_t end, bool write);
   int pin_and_cache(uint64_t begin, uint64_t end, bool write, CachedPin** pin);
@@ -102,13 +104,15 @@ class SharedMemory {
   std::mutex mutex_;
   std::map<uint64_t, SharedBlock> blocks_;  // by first address; pinned ranges as well
   std::map<uint64_t, SharedBlock> pinned_;  // as the transport made them
+  SpareBlocks spares_;                      // still the host's to see, and in no other table
   std::list<CachedPin> pin_cache_;          // the one used last is first; they may overlap each other
   uint64_t cached_bytes_ = 0;
   const uint64_t cached_bytes_most_;
   std::condition_variable cached_idle_;  // a cached pin lost its last user
 };
 
-// Whether the guest or the host has run out of room. Unused pins can then be dropped, and the request repeated.
+// Whether the guest or the host has run out of room. Unused pins and spare blocks can then be dropped, and the request
+// repeated.
 bool is_shortage(int error);
 
 }  // namespace bandsaw::libcuda
