@@ -172,6 +172,7 @@ struct NodeContent {
   vgpu_fill fill{};
   HostCallback host;
   GraphRef child;
+  bool moved = false;  // the child itself goes into the node, once; else a copy of it
   EventRef event;
   PoolRef pool;
   uint64_t bytes = 0, address = 0;  // allocation and free nodes

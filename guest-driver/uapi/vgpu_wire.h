@@ -119,6 +119,12 @@ struct vgpu_host_node {
 	__u64 function, data;
 };
 
+/* A child graph that itself goes into the node. One that is copied, and that of node_get, is its handle alone. */
+struct vgpu_moved_child_node {
+	__u64 graph;
+	__u64 reserved; /* 0 */
+};
+
 struct vgpu_copy_node {
 	struct vgpu_copy copy;
 	__u64 context;

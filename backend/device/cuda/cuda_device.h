@@ -394,6 +394,7 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult get_kernel(CUgraphNode node, NodeContent* content);
   CUresult get_host(CudaNode& node, NodeContent* content);
   CUresult get_child(CudaNode& node, NodeContent* content);
+  static void took_child(const CudaGraphRef& graph, CudaNode& node, const NodeContent& content);
   CUresult get_allocation(CudaNode& node, CUgraphNodeType type, NodeContent* content);
   CUresult get_content(CudaNode& node, CUgraphNodeType type, NodeContent* content);
 

@@ -94,7 +94,7 @@ CUresult CudaDevice::graph_add_node(const GraphRef& graph, std::span<const NodeR
   added.pool = content.pool;
   added.host = host;
   if (host) into->keep(std::move(host));  // an exec may outlive the node
-  if (content.child) into->keep(content.child);
+  if (content.child) took_child(into, added, content);
   return CUDA_SUCCESS;
 }
 

@@ -29,6 +29,14 @@ CUDA_MEM_ALLOC_NODE_PARAMS allocation(CUdevice device, uint64_t bytes) {
   return params;
 }
 
+CUgraphNodeParams child_params(const NodeContent& content) {
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+  params.graph.graph = as(content.child).handle;
+  params.graph.ownership = content.moved ? CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE : CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
+  return params;
+}
+
 // A node tells its parameters either as pointers or as the packed buffer that its launch gave.
 bool read_parameters(const CUDA_KERNEL_NODE_PARAMS& params, const Parameters& list, std::vector<std::byte>* bytes) {
   size_t end = 0;
@@ -136,8 +144,13 @@ CUresult CudaDevice::add_content(CUgraph graph, const std::vector<CUgraphNode>& 
       const CUDA_HOST_NODE_PARAMS call{run_host_function, host};
       return driver.cuGraphAddHostNode(node, graph, first, count, &call);
     }
-    case CU_GRAPH_NODE_TYPE_GRAPH:
-      return driver.cuGraphAddChildGraphNode(node, graph, first, count, as(content.child).handle);
+    case CU_GRAPH_NODE_TYPE_GRAPH: {
+      if (!content.moved) {
+        return driver.cuGraphAddChildGraphNode(node, graph, first, count, as(content.child).handle);
+      }
+      CUgraphNodeParams params = child_params(content);
+      return driver.cuGraphAddNode(node, graph, first, nullptr, count, &params);
+    }
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return driver.cuGraphAddEmptyNode(node, graph, first, count);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -208,6 +221,14 @@ CUresult CudaDevice::get_host(CudaNode& node, NodeContent* content) {
   if (params.fn != run_host_function) return CUDA_ERROR_NOT_SUPPORTED;
   content->host = static_cast<const HostFunction*>(params.userData)->callback;
   return CUDA_SUCCESS;
+}
+
+// What the node had before has gone with the driver's call.
+void CudaDevice::took_child(const CudaGraphRef& graph, CudaNode& node, const NodeContent& content) {
+  node.child = nullptr;
+  if (!content.moved) return graph->keep(content.child);  // its host functions
+  node.child = std::static_pointer_cast<CudaGraph>(content.child);
+  node.child->owned = false;  // the driver destroys it with its parent
 }
 
 CUresult CudaDevice::get_child(CudaNode& node, NodeContent* content) {
@@ -314,6 +335,12 @@ CUresult CudaDevice::node_set(const NodeRef& node, const NodeContent& content) {
       const CUDA_HOST_NODE_PARAMS call{run_host_function, host.get()};
       const CUresult result = check(driver_->cuGraphHostNodeSetParams(to.handle, &call));
       if (result == CUDA_SUCCESS) graph->keep(std::move(host));
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH: {
+      CUgraphNodeParams params = child_params(content);
+      const CUresult result = check(driver_->cuGraphNodeSetParams(to.handle, &params));
+      if (result == CUDA_SUCCESS) took_child(graph, to, content);
       return result;
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

@@ -50,7 +50,7 @@
   X(cuThreadExchangeStreamCaptureMode) \
   X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphClone) X(cuGraphAddKernelNode) X(cuGraphAddMemcpyNode) \
   X(cuGraphAddMemsetNode) X(cuGraphAddHostNode) X(cuGraphAddChildGraphNode) X(cuGraphAddEmptyNode) \
-  X(cuGraphConditionalHandleCreate) X(cuGraphAddNode) \
+  X(cuGraphConditionalHandleCreate) X(cuGraphAddNode) X(cuGraphNodeSetParams) \
   X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode) X(cuGraphAddMemAllocNode) X(cuGraphAddMemFreeNode) \
   X(cuGraphAddBatchMemOpNode) X(cuGraphBatchMemOpNodeGetParams) X(cuGraphBatchMemOpNodeSetParams) \
   X(cuGraphExecBatchMemOpNodeSetParams) \

@@ -54,6 +54,12 @@ bool same_bodies(const SoftExec::Step& from, const SoftExec::Step& to) {
                     });
 }
 
+void take_content(const SoftExec::Step& from, SoftExec::Step* to) {
+  to->content = copy_content(from.content);
+  to->condition = from.condition;
+  to->bodies = from.bodies;
+}
+
 }  // namespace
 
 CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags,
@@ -106,11 +112,7 @@ CUresult SoftDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
     if (error_node) *error_node = steps[i].node;
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   }
-  for (size_t i = 0; i < steps.size(); ++i) {
-    old[i].content = copy_content(steps[i].content);
-    old[i].condition = steps[i].condition;
-    old[i].bodies = steps[i].bodies;
-  }
+  for (size_t i = 0; i < steps.size(); ++i) take_content(steps[i], &old[i]);
   return CUDA_SUCCESS;
 }
 
@@ -135,7 +137,7 @@ CUresult SoftDevice::set_child(SoftExec& exec, SoftExec::Step& step, const NodeC
   for (size_t i = 0; i < steps.size(); ++i) {
     const SoftExec::Step& old = exec.steps[first + i];
     const bool root = steps[i].after.empty();
-    if (compare(old.content, steps[i].content) != CU_GRAPH_EXEC_UPDATE_SUCCESS ||
+    if (compare(old.content, steps[i].content) != CU_GRAPH_EXEC_UPDATE_SUCCESS || !same_bodies(old, steps[i]) ||
         old.after.size() != (root ? 1 : steps[i].after.size())) {
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -144,7 +146,7 @@ CUresult SoftDevice::set_child(SoftExec& exec, SoftExec::Step& step, const NodeC
     }
   }
   if (exec.steps[first + steps.size()].node) return CUDA_ERROR_INVALID_VALUE;  // the old child had more nodes
-  for (size_t i = 0; i < steps.size(); ++i) exec.steps[first + i].content = copy_content(steps[i].content);
+  for (size_t i = 0; i < steps.size(); ++i) take_content(steps[i], &exec.steps[first + i]);
   return CUDA_SUCCESS;
 }
 

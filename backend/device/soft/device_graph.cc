@@ -27,7 +27,7 @@ CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef
   auto made = std::make_shared<SoftNode>();
   made->graph = graph;
   made->content = copy_content(content);
-  if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) made->content.child = as(content.child).clone();
+  if (const CUresult refused = child_of(content, *graph, &made->content.child)) return refused;
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
     const Given* const given = Given::current();
     if (given && given->again()) {

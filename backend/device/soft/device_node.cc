@@ -8,6 +8,8 @@ namespace bandsaw::soft {
 
 namespace {
 
+constexpr int kMovedDepthMax = 32;  // graphs within graphs
+
 bool known_type(CUgraphNodeType type) {
   switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -60,7 +62,7 @@ CUresult SoftDevice::check_content(const NodeContent& content) {
       return content.host.function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_GRAPH:
       if (!content.child) return CUDA_ERROR_INVALID_VALUE;
-      return as(content.child).has_allocations() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+      return as(content.child).has_allocations() && !content.moved ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return content.event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -81,17 +83,34 @@ CUresult SoftDevice::node_get(const NodeRef& node, NodeContent* content) {
   return scheduler_.error();
 }
 
+CUresult SoftDevice::child_of(const NodeContent& content, const SoftGraph& parent, GraphRef* child) {
+  if (content.type != CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_SUCCESS;
+  SoftGraph& given = as(content.child);
+  if (!content.moved) {
+    *child = given.clone();
+    return CUDA_SUCCESS;
+  }
+  if (given.moved || given.holds(&parent, kMovedDepthMax))
+    return CUDA_ERROR_INVALID_VALUE;  // in two places, or within itself
+  given.moved = true;
+  *child = content.child;
+  return CUDA_SUCCESS;
+}
+
 CUresult SoftDevice::node_set(const NodeRef& node, const NodeContent& content) {
   if (const CUresult error = scheduler_.error()) return error;
   std::lock_guard lock(scheduler_.mutex());
   SoftNode& changed = as(node);
   if (changed.graph.expired() || changed.content.type != content.type) return CUDA_ERROR_INVALID_VALUE;
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || content.type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
-      content.type == CU_GRAPH_NODE_TYPE_GRAPH || content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+      content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     return CUDA_ERROR_INVALID_VALUE;  // CUDA has no setters for these
   }
   if (const CUresult refused = check_content(content)) return refused;
+  GraphRef child;
+  if (const CUresult refused = child_of(content, *changed.graph.lock(), &child)) return refused;
   changed.content = copy_content(content);
+  changed.content.child = std::move(child);
   return CUDA_SUCCESS;
 }
 

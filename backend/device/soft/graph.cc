@@ -49,6 +49,16 @@ bool SoftGraph::has_allocations() const {
   });
 }
 
+bool SoftGraph::holds(const SoftGraph* other, int depth) const {
+  if (this == other || depth < 0) return true;
+  const auto within = [&](const SoftGraphRef& body) { return body->holds(other, depth - 1); };
+  return std::any_of(nodes.begin(), nodes.end(), [&](const SoftNodeRef& node) {
+    const GraphRef& child = node->content.child;
+    return (child && as(child).holds(other, depth - 1)) ||
+           std::any_of(node->bodies.begin(), node->bodies.end(), within);
+  });
+}
+
 std::shared_ptr<SoftGraph> SoftGraph::clone() const {
   auto copy = std::make_shared<SoftGraph>();
   copy->conditions = conditions;

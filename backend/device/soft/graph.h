@@ -33,6 +33,7 @@ class SoftGraph : public Graph, public std::enable_shared_from_this<SoftGraph> {
  public:
   std::vector<SoftNodeRef> nodes;                             // in the order of adding
   std::map<uint64_t, std::shared_ptr<Condition>> conditions;  // by handle
+  bool moved = false;                                         // it is a node's, and was no copy
 
   // Whether `to` can be reached from `from` along edges.
   static bool reaches(const SoftNode* from, const SoftNode* to);
@@ -40,6 +41,8 @@ class SoftGraph : public Graph, public std::enable_shared_from_this<SoftGraph> {
   static void add_edge(SoftNode& from, SoftNode& to);
   static bool remove_edge(SoftNode& from, SoftNode& to);
   bool has_allocations() const;
+  // Whether it is `other`, or has it within a node; also if graphs lie in it more than `depth` deep.
+  bool holds(const SoftGraph* other, int depth) const;
   std::shared_ptr<SoftGraph> clone() const;
   std::vector<SoftNodeRef> in_order() const;  // dependencies first
 };

@@ -298,6 +298,8 @@ class SoftDevice final : public Device, public GivesAgain {
   void abandon_capture(SoftStream& stream);
   // device_graph.cc, device_exec.cc. With the mutex held.
   CUresult check_content(const NodeContent& content);
+  // What goes into a child graph's node: a copy, or what is moved.
+  CUresult child_of(const NodeContent& content, const SoftGraph& parent, GraphRef* child);
   CUresult add_node(const SoftGraphRef& graph, std::span<const NodeRef> dependencies, const NodeContent& content,
                     NodeRef* node, uint64_t* value);
   CUresult set_child(SoftExec& exec, SoftExec::Step& step, const NodeContent& content);

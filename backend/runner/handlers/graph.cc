@@ -14,6 +14,7 @@ CUresult Handlers::graph_create(C, uint64_t* graph) {
 }
 
 CUresult Handlers::graph_destroy(C, R<Graph> graph) {
+  if (wire::kind_of(table().owner(graph.handle)) == HandleKind::kNode) return CUDA_ERROR_INVALID_VALUE;
   // The handles of its nodes and child graphs go along; the graph itself with the last exec that needs it.
   return table().remove(HandleKind::kGraph, graph.handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -35,7 +36,9 @@ CUresult Handlers::graph_add_node(C, R<Graph> graph, uint32_t type, uint32_t dep
   if (result != CUDA_SUCCESS) return result;
   NodeRef made;
   result = device_.graph_add_node(graph, nodes, content, &made, value);
-  return result == CUDA_SUCCESS ? give(HandleKind::kNode, std::move(made), graph.handle, node, true) : result;
+  if (result == CUDA_SUCCESS) result = give(HandleKind::kNode, std::move(made), graph.handle, node, true);
+  if (result == CUDA_SUCCESS && content.moved) table().give_to(table().handle_of(content.child.get()), *node);
+  return result;
 }
 
 CUresult Handlers::graph_conditional(C call, R<Graph> graph, uint32_t initial, uint32_t flags, uint64_t* handle) {
@@ -107,8 +110,17 @@ CUresult Handlers::decode_for(const NodeRef& node, Bytes payload, NodeContent* c
 
 CUresult Handlers::node_set(C, R<Node> node, Bytes payload) {
   NodeContent content;
-  const CUresult result = decode_for(node, payload, &content);
-  return result == CUDA_SUCCESS ? device_.node_set(node, content) : result;
+  CUresult result = decode_for(node, payload, &content);
+  if (result == CUDA_SUCCESS) result = device_.node_set(node, content);
+  if (result != CUDA_SUCCESS || content.type != CU_GRAPH_NODE_TYPE_GRAPH) return result;
+  table().remove_owned(node.handle);  // the graph that it had, of which a handle may be known
+  if (content.moved) table().give_to(table().handle_of(content.child.get()), node.handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult Handlers::node_graph(C, R<Node> node, uint64_t* graph) {
+  *graph = table().owner(node.handle);
+  return *graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult Handlers::node_find_in_clone(C, R<Node> node, R<Graph> clone, uint64_t* found) {

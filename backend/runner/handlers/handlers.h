@@ -202,6 +202,7 @@ class Handlers final : public wire::WireHandlers {
   CUresult node_neighbours(C call, R<Node> node, uint32_t which, uint32_t* count, std::string* nodes) override;
   CUresult node_get(C call, R<Node> node, uint32_t* type, std::string* payload) override;
   CUresult node_set(C call, R<Node> node, Bytes payload) override;
+  CUresult node_graph(C call, R<Node> node, uint64_t* graph) override;
   CUresult node_find_in_clone(C call, R<Node> node, R<Graph> clone, uint64_t* found) override;
   CUresult node_destroy(C call, R<Node> node) override;
   CUresult graph_instantiate(C call, R<Graph> graph, uint64_t flags, uint64_t* exec) override;

@@ -95,6 +95,15 @@ CUresult decode_handle(Objects& objects, HandleKind kind, Bytes payload, std::sh
   return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+// The handle alone is a graph that is copied.
+CUresult decode_child(Objects& objects, Bytes payload, NodeContent* content) {
+  vgpu_moved_child_node child;
+  content->moved = read(payload, &child);
+  if (!content->moved) return decode_handle(objects, HandleKind::kGraph, payload, &content->child);
+  if (child.reserved) return CUDA_ERROR_INVALID_VALUE;
+  return decode_handle(objects, HandleKind::kGraph, payload.first(sizeof(child.graph)), &content->child);
+}
+
 // The way back of read_launch.
 vgpu_launch write_launch(const Launch& from) {
   vgpu_launch launch{};
@@ -160,7 +169,7 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, uint32_t type,
       return CUDA_SUCCESS;
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
-      return decode_handle(objects, HandleKind::kGraph, payload, &content->child);
+      return decode_child(objects, payload, content);
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return payload.empty() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

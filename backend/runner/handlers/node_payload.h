@@ -2,7 +2,7 @@
 // graph's copies use.
 //
 //   KERNEL       vgpu_launch, then the packed parameters   WAIT_EVENT, EVENT_RECORD   u64 event
-//   MEMCPY       vgpu_copy_node                            GRAPH                      u64 graph
+//   MEMCPY       vgpu_copy_node                            GRAPH    u64 graph, or vgpu_moved_child_node
 //   MEMSET       vgpu_fill_node                            MEM_ALLOC, MEM_FREE        vgpu_alloc_node
 //   HOST         vgpu_host_node                            EMPTY                      nothing
 #pragma once

@@ -164,6 +164,20 @@ uint64_t HandleTable::owner(uint64_t handle) const {
   return found ? found->owner : 0;
 }
 
+void HandleTable::give_to(uint64_t handle, uint64_t owner) {
+  std::lock_guard lock(mutex_);
+  if (!slot(handle) || !slot(owner)) return;
+  for (const Slot* above = slot(owner); above; above = slot(above->owner)) {
+    if (above == slot(handle)) return;  // it would own itself
+  }
+  Slot& given = slots_[index_of(handle)];
+  if (const auto siblings = owned_.find(given.owner); siblings != owned_.end()) {
+    siblings->second.erase(index_of(handle));
+  }
+  given.owner = owner;
+  owned_[owner].insert(index_of(handle));
+}
+
 uint64_t HandleTable::handle_of(const Object* object) const {
   std::lock_guard lock(mutex_);
   const auto known = handles_.find(object);

@@ -46,6 +46,8 @@ class HandleTable {
   // Takes out what belongs to the handle, which stays.
   void remove_owned(uint64_t handle);
   uint64_t owner(uint64_t handle) const;
+  // It goes with another handle from now on. Nothing happens if one of them is not there.
+  void give_to(uint64_t handle, uint64_t owner);
   // The handle of an object made by add_once, or 0.
   uint64_t handle_of(const Object* object) const;
   size_t size() const;

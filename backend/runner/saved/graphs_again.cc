@@ -217,6 +217,7 @@ CUresult GraphsAgain::build_node(const GraphStates& states, uint32_t place, cons
     if (depths_[place] > kDepthMost) return CUDA_ERROR_INVALID_VALUE;
     content.type = CU_GRAPH_NODE_TYPE_GRAPH;
     content.child = std::exchange(built_[state.child], nullptr);  // for one node only
+    content.moved = true;                                         // it may allocate memory
   } else if (const CUresult result = decode(state.type, state.payload, &content)) {
     return result;
   }

@@ -121,6 +121,10 @@ CUresult clone_copies(Call& call, GraphRecord* from, GraphRecord* to) {
 }  // namespace
 
 GraphRecord* find_graph(uint64_t graph) { return graph_tables().graphs.find(graph); }
+GraphRecord* find_free_graph(CUgraph graph) {
+  GraphRecord* const record = find_graph(graph);
+  return record && !record->moved ? record : nullptr;
+}
 void remove_graph(uint64_t graph) { graph_tables().graphs.remove(graph); }
 HandleTable<GraphRecord>& execs() { return graph_tables().execs; }
 HandleTable<NodeRecord>& nodes() { return graph_tables().nodes; }
@@ -179,7 +183,7 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned flags) {
 CUresult cuGraphDestroy(CUgraph graph) {
   Call call;
   if (call.failed()) return call.status();
-  GraphRecord* const record = find_graph(graph);
+  GraphRecord* const record = find_free_graph(graph);
   if (!record) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = wire::graph_destroy(call, record->handle);
   if (result != CUDA_SUCCESS) return result;

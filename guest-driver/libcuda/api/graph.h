@@ -25,7 +25,8 @@ struct UserObject;
 // A graph or an executable graph.
 struct GraphRecord {
   uint64_t handle = 0;
-  uint64_t flags = 0;  // of an executable graph: what it was instantiated with
+  uint64_t flags = 0;              // of an executable graph: what it was instantiated with
+  std::atomic<bool> moved{false};  // it is a node's now, and stands for nothing by itself
 
   std::mutex mutex;
   // Copies that its nodes use. An executable graph keeps those of its graph alive.
@@ -54,6 +55,8 @@ struct NodeRecord {
 };
 
 GraphRecord* find_graph(uint64_t graph);
+// One that is no node's.
+GraphRecord* find_free_graph(CUgraph graph);
 inline GraphRecord* find_graph(CUgraph graph) { return find_graph(reinterpret_cast<uint64_t>(graph)); }
 void remove_graph(uint64_t graph);
 HandleTable<GraphRecord>& execs();

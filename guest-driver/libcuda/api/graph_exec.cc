@@ -18,7 +18,7 @@ GraphRecord* find_exec(CUgraphExec exec) { return execs().find(exec); }
 CUresult instantiate(CUgraphExec* exec, CUgraph graph, uint64_t flags, const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
   if (!call.require_context()) return call.status();
-  GraphRecord* const record = find_graph(graph);
+  GraphRecord* const record = find_free_graph(graph);
   if (!exec || !record) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) {
     log_unsupported("graphs launched from the device");
@@ -43,6 +43,7 @@ CUresult set_planned(CUgraphExec exec, CUgraphNode node, Plan plan_it) {
   NodePlan plan;
   CUresult result = plan_it(call, &plan);
   if (result != CUDA_SUCCESS) return result;
+  if (plan.moved) return CUDA_ERROR_INVALID_VALUE;  // an executable graph owns none
   // CUDA too lets a node's memory change only within its kind.
   if ((plan.staged != nullptr) != (staged_copy_of(node) != nullptr)) return CUDA_ERROR_INVALID_VALUE;
   result = wire::exec_node_set(call, record->handle, to_wire(node), plan.payload);
@@ -59,7 +60,7 @@ CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult* outcom
   Call call;
   if (call.failed()) return call.status();
   GraphRecord* const record = find_exec(exec);
-  GraphRecord* const from = find_graph(graph);
+  GraphRecord* const from = find_free_graph(graph);
   if (!record || !from) return CUDA_ERROR_INVALID_VALUE;
   uint32_t number = CU_GRAPH_EXEC_UPDATE_ERROR;
   uint64_t node = 0;

@@ -26,6 +26,8 @@ CUresult check_place(const NewNode& place) {
 }
 
 CUresult add(Call& call, const NewNode& place, const NodePlan& plan, uint64_t* value) {
+  const bool allocates = plan.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || plan.type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+  if (allocates && !find_free_graph(place.graph)) return CUDA_ERROR_INVALID_VALUE;
   const auto list = as_bytes(place.dependencies, place.count);
   std::vector<std::byte> data(list.begin(), list.end());
   data.insert(data.end(), plan.payload.begin(), plan.payload.end());
@@ -34,7 +36,7 @@ CUresult add(Call& call, const NewNode& place, const NodePlan& plan, uint64_t* v
                                                static_cast<uint32_t>(place.count), data, &node, value);
   if (result != CUDA_SUCCESS) return result;
   *place.node = from_wire<CUgraphNode>(node);
-  keep_copies(find_graph(plan.inner), find_graph(place.graph));
+  took_child(plan, find_graph(place.graph));
   const bool is_copy = plan.staged || plan.type == CU_GRAPH_NODE_TYPE_MEMCPY;
   return is_copy ? remember_copy(find_graph(place.graph), node, plan.staged, plan.asked) : CUDA_SUCCESS;
 }

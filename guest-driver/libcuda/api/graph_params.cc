@@ -38,6 +38,14 @@ CUresult change_staged(Call& call, CUgraphNode node, const StagedCopy& from, con
   return result == CUDA_SUCCESS ? to.change_graph(call, child) : result;
 }
 
+// The node has taken the plan's child graph.
+CUresult put_in(Call& call, CUgraphNode node, const NodePlan& plan) {
+  uint64_t parent = 0;
+  const CUresult result = wire::node_graph(call, to_wire(node), &parent);
+  if (result == CUDA_SUCCESS) took_child(plan, adopt_graph(parent));
+  return result;
+}
+
 template <typename Plan>
 CUresult set_planned(CUgraphNode node, CUgraphNodeType type, Plan plan_it) {
   Call call;
@@ -57,6 +65,7 @@ CUresult set_planned(CUgraphNode node, CUgraphNodeType type, Plan plan_it) {
   }
   if (!plan.staged) {
     result = wire::node_set(call, to_wire(node), plan.payload);
+    if (result == CUDA_SUCCESS && plan.inner) return put_in(call, node, plan);
     if (result != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_MEMCPY) return result;
     NodeRecord* const record = node_record(to_wire(node));
     if (!record) return CUDA_ERROR_UNKNOWN;

@@ -98,15 +98,25 @@ CUresult plan_host(const CUDA_HOST_NODE_PARAMS_v1& params, NodePlan* plan) {
 }
 
 CUresult plan_child(CUgraph child, CUgraphChildGraphNodeOwnership ownership, NodePlan* plan) {
-  if (!find_graph(child)) return CUDA_ERROR_INVALID_VALUE;
-  if (ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
-    log_unsupported("child graphs that move into their parent");
-    return CUDA_ERROR_NOT_SUPPORTED;
+  const bool moved = ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+  if (!find_free_graph(child) || (!moved && ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   plan->inner = to_wire(child);
+  plan->moved = moved;
   plan->type = CU_GRAPH_NODE_TYPE_GRAPH;
   append(to_wire(child), &plan->payload);
+  if (moved) append(uint64_t{0}, &plan->payload);  // vgpu_moved_child_node
   return CUDA_SUCCESS;
+}
+
+void took_child(const NodePlan& plan, GraphRecord* to) {
+  GraphRecord* const child = find_graph(plan.inner);
+  keep_copies(child, to);
+  if (!child || !plan.moved) return;
+  std::lock_guard lock(child->mutex);
+  child->moved = true;
+  child->kept.clear();  // its user objects go with `to`
 }
 
 CUresult plan_event(CUgraphNodeType type, CUevent event, NodePlan* plan) {

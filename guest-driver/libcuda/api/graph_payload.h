@@ -21,6 +21,7 @@ struct NodePlan {
   CUDA_MEMCPY3D asked{};  // of a copy
   uint64_t child = 0;     // a temporary graph, gone with the plan
   uint64_t inner = 0;     // the program's child graph
+  bool moved = false;     // it moves into the node
 
   NodePlan() = default;
   ~NodePlan();
@@ -37,6 +38,8 @@ CUresult plan_event(CUgraphNodeType type, CUevent event, NodePlan* plan);
 CUresult plan_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v1& params, NodePlan* plan);
 CUresult plan_operations(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1& params, NodePlan* plan);
 CUresult plan_free(CUdeviceptr address, NodePlan* plan);
+// A node of `to` has the plan's child graph, if it has one: what that keeps alive, `to` keeps too.
+void took_child(const NodePlan& plan, GraphRecord* to);
 // Any node that cuGraphAddNode knows.
 CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan);
 

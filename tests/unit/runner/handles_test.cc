@@ -56,6 +56,19 @@ TEST(Handles, OwnersTakeTheWholeTreeAlong) {
   EXPECT_NE(table.find(HandleKind::kGraph, other), nullptr);
 }
 
+TEST(Handles, GoWithAnotherOwnerOnceGivenToIt) {
+  HandleTable table;
+  const uint64_t outer = table.add(HandleKind::kGraph, std::make_shared<Graph>());
+  const uint64_t node = table.add(HandleKind::kNode, std::make_shared<Node>(), outer);
+  const uint64_t inner = table.add(HandleKind::kGraph, std::make_shared<Graph>());
+  table.give_to(inner, node);
+  EXPECT_EQ(table.owner(inner), node);
+  table.give_to(outer, inner);  // it would own itself
+  EXPECT_EQ(table.owner(outer), 0u);
+  EXPECT_NE(table.remove(HandleKind::kGraph, outer), nullptr);
+  EXPECT_EQ(table.size(), 0u);
+}
+
 TEST(Handles, ThereIsALimit) {
   HandleTable table;
   auto event = std::make_shared<Event>();

@@ -121,6 +121,34 @@ TEST_F(SoftGraphTest, ClonesAndChildren) {
   EXPECT_EQ(value(0), 1003u);  // (0 * 2 + 1) * 2 + 1 + 1000: the clone kept the old node
 }
 
+TEST_F(SoftGraphTest, AGraphMovesOnceAndNotIntoItself) {
+  const auto move = [&](const GraphRef& from, const GraphRef& into) {
+    NodeContent child;
+    child.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    child.child = from;
+    child.moved = true;
+    NodeRef node;
+    return device->graph_add_node(into, {}, child, &node, nullptr);
+  };
+  const GraphRef inner = graph(), middle = graph(), outer = graph();
+  add(inner, {}, step(words, 0, 5));
+  ASSERT_EQ(move(inner, middle), CUDA_SUCCESS);
+  EXPECT_EQ(move(inner, outer), CUDA_ERROR_INVALID_VALUE) << "it is the other's";
+  EXPECT_EQ(move(outer, outer), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(move(middle, inner), CUDA_ERROR_INVALID_VALUE) << "round in a circle";
+  ASSERT_EQ(device->exec_launch(instantiate(middle), legacy), CUDA_SUCCESS);
+  ASSERT_EQ(sync(legacy), CUDA_SUCCESS);
+  EXPECT_EQ(value(0), 5u);
+
+  GraphRef deep = graph();
+  int moves = 0;
+  for (GraphRef next = graph(); moves < 100 && move(deep, next) == CUDA_SUCCESS; next = graph()) {
+    deep = next;
+    ++moves;
+  }
+  EXPECT_EQ(moves, 33) << "deeper ones would fill the stack";
+}
+
 TEST_F(SoftGraphTest, UpdatesAndSwitches) {
   const GraphRef g = graph();
   const NodeRef a = add(g, {}, step(words, 0, 1)), b = add(g, {a}, step(words, 10, 0));
