@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import wire
 
+BUILT_WITH = 13000  # the oldest cuda.h that the library is built with
+
 
 @dataclass
 class Function:
@@ -28,6 +30,11 @@ class Function:
     def found(self):
         """Whether cuGetProcAddress finds it."""
         return self.implemented or self.why.startswith("refused: ")
+
+    @property
+    def newer(self):
+        """Whether cuda.h may not declare it."""
+        return max(self.since, self.suffix_since) > BUILT_WITH
 
     @property
     def base(self):

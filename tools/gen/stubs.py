@@ -6,14 +6,19 @@ def signature(function, symbol):
 
 
 def missing(symbol, function):
-    return (f"BANDSAW_MISSING {signature(function, symbol)} {{\n"
+    heads = [signature(function, symbol)]
+    if function.newer:  # cuda.h may lack its types, too
+        heads = [f"\n#if CUDA_VERSION < {function.since}", f"CUresult CUDAAPI {symbol}()", "#else", *heads, "#endif\n"]
+    head = "\n".join(heads)
+    return (f"BANDSAW_MISSING {head} {{\n"
             f"  static std::atomic<bool> said{{false}};\n"
             f'  return bandsaw::libcuda::missing("{symbol}", &said);\n}}\n')
 
 
 def per_thread(function):
     names = ", ".join(name for _, name in function.parameters)
-    return (f"{signature(function, function.symbol + function.suffix)} {{\n"
+    declared = f"{signature(function, function.symbol)};\n" if function.newer else ""
+    return (f"{declared}{signature(function, function.symbol + function.suffix)} {{\n"
             f"  const bandsaw::libcuda::PerThreadDefault scope;\n"
             f"  return {function.symbol}({names});\n}}\n")
 
@@ -60,6 +65,7 @@ def generate(functions):
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/graphics_types.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/newer_types.h"
 #include "guest-driver/libcuda/core/thread.h"
 #include "guest-driver/libcuda/wire_client.h"
 

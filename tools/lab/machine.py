@@ -132,20 +132,29 @@ def wheels(folder: pathlib.Path, packages: list[str], size: str) -> None:
 
 
 NVML_HEADER = "nvidia-nvml-dev==13.0.87"
+NEWEST_CUDA_HEADERS = "nvidia-cuda-runtime==13.5.37"
 
 
 def nvml_include() -> pathlib.Path | None:
     """The folder of nvml.h: the toolkit's, or a private one from PyPI's wheel; None where neither can be had."""
-    if (toolkit() / "include/nvml.h").exists():
-        return toolkit() / "include"
-    prefix = cache() / NVML_HEADER.replace("==", "-")
+    own = toolkit() / "include"
+    return own if (own / "nvml.h").exists() else _wheel_include(NVML_HEADER, "nvml.h")
+
+
+def newest_cuda_include() -> pathlib.Path | None:
+    """The folder of a cuda.h newer than what programs are built with; None where it cannot be had."""
+    return _wheel_include(NEWEST_CUDA_HEADERS, "cuda.h")
+
+
+def _wheel_include(wheel: str, header: str) -> pathlib.Path | None:
+    prefix = cache() / wheel.replace("==", "-")
     folder = prefix / "nvidia/cu13/include"
-    if not (folder / "nvml.h").exists():
+    if not (folder / header).exists():
         temporary = prefix.with_suffix(".new")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--retries", "1",
-                 "--timeout", "10", "--target", temporary, NVML_HEADER], what="installing nvml.h")
+                 "--timeout", "10", "--target", temporary, wheel], what=f"installing {header}")
         except Failure:
             return None
         shutil.rmtree(prefix, ignore_errors=True)

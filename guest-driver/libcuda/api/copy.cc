@@ -1,4 +1,5 @@
 // One-dimensional copies.
+#include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/api/transfer.h"
 
@@ -21,6 +22,19 @@ CUresult copy_async(uint64_t destination, uint64_t source, size_t bytes, Side to
   uint64_t on = 0;
   const CUresult result = check_work_stream(call, stream, &on);
   return result != CUDA_SUCCESS ? result : transfer(call, linear_copy(destination, source, bytes), to, from, on, false);
+}
+
+// Whether the program may change the source once the call is back. Pageable memory has been read by then in any case.
+bool reads_now(const CUmemcpyAttributes& attributes, CUdeviceptr source) {
+  if (attributes.srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL) return false;
+  const auto range = AddressMap::get().find(source);
+  return range && !range->on_device();
+}
+
+CUresult wait_for(CUstream stream) {
+  bool capturing = false;
+  const CUresult result = is_capturing(wire_stream(stream), &capturing);
+  return result != CUDA_SUCCESS || capturing ? result : cuStreamSynchronize(stream);
 }
 
 uint64_t address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
@@ -94,11 +108,25 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* destinations, CUdeviceptr* sources, 
   CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (on == 0 || on == VGPU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;  // CUDA refuses the legacy stream
+  size_t attribute = 0;
+  bool waits = false;
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
     if (!sizes[i]) return CUDA_ERROR_INVALID_VALUE;
+    while (attribute + 1 < attribute_count && attribute_begins[attribute + 1] <= i) ++attribute;
+    waits = waits || reads_now(attributes[attribute], sources[i]);
     result = copy_async(destinations[i], sources[i], sizes[i], Side::kUnified, Side::kUnified, stream);
   }
-  return result;
+  return result == CUDA_SUCCESS && waits ? wait_for(stream) : result;
+}
+
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
+                                     CUmemcpyAttributes* attributes, CUstream stream) {
+  if (!attributes || attributes->srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_INVALID ||
+      attributes->srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = copy_async(destination, source, bytes, Side::kUnified, Side::kUnified, stream);
+  return result == CUDA_SUCCESS && reads_now(*attributes, source) ? wait_for(stream) : result;
 }
 
 }  // extern "C"

@@ -193,4 +193,8 @@ CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP* operation
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP* operation, unsigned long long flags, CUstream stream) {
+  return cuMemcpy3DBatchAsync_v2(1, operation, flags, stream);
+}
+
 }  // extern "C"

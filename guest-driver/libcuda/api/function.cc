@@ -110,6 +110,15 @@ CUresult get_parameter(const FunctionRecord* function, size_t index, size_t* off
   return CUDA_SUCCESS;
 }
 
+CUresult count_parameters(const FunctionRecord* function, size_t* count) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  if (!function) return CUDA_ERROR_INVALID_HANDLE;
+  *count = function->parameters.size();
+  return CUDA_SUCCESS;
+}
+
 template <typename Handle>
 CUresult get_name(const char** name, Handle handle) {
   const CUresult state = health();
@@ -274,6 +283,14 @@ CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, s
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
   return get_parameter(find_function(kernel), index, offset, bytes);
+}
+
+CUresult cuFuncGetParamCount(CUfunction function, size_t* count) {
+  return count_parameters(find_function(function), count);
+}
+
+CUresult cuKernelGetParamCount(CUkernel kernel, size_t* count) {
+  return count_parameters(find_function(kernel), count);
 }
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {

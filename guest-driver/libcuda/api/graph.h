@@ -22,8 +22,14 @@ namespace bandsaw::libcuda {
 class StagedCopy;
 struct UserObject;
 
+// Numbers that stand for graphs and executable graphs in drawings and tools; none is used twice.
+unsigned next_graph_id();
+// The same for a node among those of its graph.
+unsigned local_id(CUgraphNode node);
+
 // A graph or an executable graph.
 struct GraphRecord {
+  const unsigned id = next_graph_id();
   uint64_t handle = 0;
   uint64_t flags = 0;              // of an executable graph: what it was instantiated with
   std::atomic<bool> moved{false};  // it is a node's now, and stands for nothing by itself
@@ -69,6 +75,9 @@ NodeRecord* node_record(uint64_t node);
 
 // A node's type and payload (wire.toml, node_get), as the host has them.
 CUresult get_node(Call& call, CUgraphNode node, uint32_t* type, std::vector<std::byte>* payload);
+
+// A conditional node's graphs, in storage that lives as long as the node's record.
+CUresult list_bodies(Call& call, CUgraphNode node, CUgraph** graphs);
 
 // Whether the handle can be a node's; the host knows for sure.
 bool is_node(CUgraphNode node);

@@ -38,7 +38,7 @@ const char* type_name(CUgraphNodeType type) {
   }
 }
 
-CUresult print_node(FILE* file, CUgraphNode node, size_t number) {
+CUresult print_node(FILE* file, CUgraphNode node) {
   Call call;
   uint32_t type = 0;
   std::vector<std::byte> payload;
@@ -50,7 +50,7 @@ CUresult print_node(FILE* file, CUgraphNode node, size_t number) {
   if (shown == CU_GRAPH_NODE_TYPE_KERNEL && read_payload(payload, &launch)) {
     if (const FunctionRecord* function = find_function(launch.function)) detail = function->name.c_str();
   }
-  std::fprintf(file, "  \"%p\" [shape=record,label=\"{%zu|%s|%s}\"];\n", static_cast<void*>(node), number,
+  std::fprintf(file, "  \"%p\" [shape=record,label=\"{%u|%s|%s}\"];\n", static_cast<void*>(node), local_id(node),
                type_name(shown), detail);
   return CUDA_SUCCESS;
 }
@@ -73,8 +73,8 @@ CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned flags) {
   if (result != CUDA_SUCCESS) return result;
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "we"), std::fclose);
   if (!file) return CUDA_ERROR_OPERATING_SYSTEM;
-  std::fprintf(file.get(), "digraph dot {\n");
-  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) result = print_node(file.get(), list[i], i);
+  std::fprintf(file.get(), "digraph dot {\n  label=\"graph_%u\";\n", find_graph(graph)->id);
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) result = print_node(file.get(), list[i]);
   for (size_t i = 0; i < edges; ++i) {
     std::fprintf(file.get(), "  \"%p\" -> \"%p\";\n", static_cast<void*>(from[i]), static_cast<void*>(to[i]));
   }

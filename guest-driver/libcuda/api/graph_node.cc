@@ -61,7 +61,24 @@ CUresult add_planned(const NewNode& place, Plan plan_it) {
   return result != CUDA_SUCCESS ? result : add(call, place, plan, nullptr);
 }
 
-// A conditional node's graphs, in storage that lives as long as the node's record.
+CUresult add_any(const NewNode& place, CUgraphNodeParams* params) {
+  Call call;
+  CUresult result = check_place(place);
+  if (result != CUDA_SUCCESS) return result;
+  if (!params) return CUDA_ERROR_INVALID_VALUE;
+  NodePlan plan;
+  result = plan_node(call, *params, &plan);
+  if (result != CUDA_SUCCESS) return result;
+  if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    result = add(call, place, plan, nullptr);
+    return result != CUDA_SUCCESS ? result : list_bodies(call, *place.node, &params->conditional.phGraph_out);
+  }
+  if (params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return add(call, place, plan, nullptr);
+  return add_alloc(call, place, plan, params->alloc.bytesize, &params->alloc.dptr);
+}
+
+}  // namespace
+
 CUresult list_bodies(Call& call, CUgraphNode node, CUgraph** graphs) {
   std::vector<std::byte> handles;
   const CUresult result = wire::node_bodies(call, to_wire(node), &handles);
@@ -80,23 +97,6 @@ CUresult list_bodies(Call& call, CUgraphNode node, CUgraph** graphs) {
   return CUDA_SUCCESS;
 }
 
-CUresult add_any(const NewNode& place, CUgraphNodeParams* params) {
-  Call call;
-  CUresult result = check_place(place);
-  if (result != CUDA_SUCCESS) return result;
-  if (!params) return CUDA_ERROR_INVALID_VALUE;
-  NodePlan plan;
-  result = plan_node(call, *params, &plan);
-  if (result != CUDA_SUCCESS) return result;
-  if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-    result = add(call, place, plan, nullptr);
-    return result != CUDA_SUCCESS ? result : list_bodies(call, *place.node, &params->conditional.phGraph_out);
-  }
-  if (params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return add(call, place, plan, nullptr);
-  return add_alloc(call, place, plan, params->alloc.bytesize, &params->alloc.dptr);
-}
-
-}  // namespace
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below
@@ -196,6 +196,12 @@ CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* 
 CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                         CUgraphNodeParams* params) {
   return add_any({node, graph, dependencies, count}, params);
+}
+
+CUresult cuGraphAddNode_v3(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                           const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* params) {
+  const CUresult result = params ? check_kernel_context(*params) : CUDA_SUCCESS;
+  return result != CUDA_SUCCESS ? result : cuGraphAddNode_v2(node, graph, dependencies, edges, count, params);
 }
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph graph, CUcontext context,

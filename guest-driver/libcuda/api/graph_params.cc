@@ -401,6 +401,11 @@ CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
   return set_planned(node, params->type, [&](Call& call, NodePlan* plan) { return plan_node(call, *params, plan); });
 }
 
+CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams* params) {
+  const CUresult result = params ? check_kernel_context(*params) : CUDA_SUCCESS;
+  return result != CUDA_SUCCESS ? result : cuGraphNodeSetParams(node, params);
+}
+
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue* value) {
   if (!value) return CUDA_ERROR_INVALID_VALUE;
   vgpu_launch launch;

@@ -56,6 +56,13 @@ CUresult plan_kernel(const CUDA_KERNEL_NODE_PARAMS_v2& params, NodePlan* plan) {
   return CUDA_SUCCESS;
 }
 
+CUresult check_kernel_context(const CUgraphNodeParams& params) {
+  if (params.type != CU_GRAPH_NODE_TYPE_KERNEL || !params.kernel.func || !params.kernel.ctx) return CUDA_SUCCESS;
+  const FunctionRecord* const function = find_function(params.kernel.func);
+  if (!function || !function->context) return CUDA_SUCCESS;
+  return wire_context(params.kernel.ctx) == function->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult plan_copy(Call& call, const CUDA_MEMCPY3D& params, CUcontext context, NodePlan* plan) {
   ShapedCopy shaped;
   CUresult result = shape_of(params, &shaped);

@@ -43,6 +43,9 @@ void took_child(const NodePlan& plan, GraphRecord* to);
 // Any node that cuGraphAddNode knows.
 CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan);
 
+// Of CUDA 13.4's calls: CUDA_ERROR_INVALID_CONTEXT if a kernel node names a context that its function is not of.
+CUresult check_kernel_context(const CUgraphNodeParams& params);
+
 CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params);
 
 template <typename T>

@@ -11,9 +11,10 @@
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/newer_types.h"
 #include "guest-driver/libcuda/wire_client.h"
 
-// cuda.h names these; what is in them is ours.
+// cuda.h names this; what is in it is ours.
 struct CUdevResourceDesc_st {
   bandsaw::libcuda::SmRange range;
 };
@@ -75,6 +76,19 @@ void destroy_streams_of(Call& call, const Context* context) {
     forget_capture(stream);
     streams().remove(stream);
   }
+}
+
+// How many of the SMs that are left a group takes; 0 in `asked` is as many as possible, which may be none.
+CUresult sms_asked(const CU_DEV_SM_RESOURCE_GROUP_PARAMS& asked, uint32_t left, uint32_t* taken) {
+  constexpr unsigned kBackfill = 1;  // CU_DEV_SM_RESOURCE_GROUP_BACKFILL: the groups within it are only wished for
+  constexpr unsigned kTogetherMost = 32;
+  const uint32_t together = asked.coscheduledSmCount ? asked.coscheduledSmCount : group_of_sms();
+  if (asked.flags & ~kBackfill) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;  // there are no localities
+  if (together > kTogetherMost || (asked.coscheduledSmCount & 1)) return CUDA_ERROR_INVALID_VALUE;
+  const uint32_t unit = asked.flags & kBackfill ? 1 : together;
+  *taken = asked.smCount ? asked.smCount : left / unit * unit;
+  if (asked.smCount & 1 || *taken % unit) return CUDA_ERROR_INVALID_VALUE;
+  return *taken <= left ? CUDA_SUCCESS : CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 }
 
 // One range of neighbours, in whatever order they are given.
@@ -161,6 +175,29 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, con
   const uint32_t taken = *count * each;
   if (rest && range.count > taken) *rest = resource_of({range.first + taken, range.count - taken});
   if (rest && range.count == taken) *rest = CUdevResource{};
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevSmResourceSplit(CUdevResource* groups, unsigned count, const CUdevResource* input, CUdevResource* rest,
+                              unsigned flags, CU_DEV_SM_RESOURCE_GROUP_PARAMS* asked) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!count || !input || !asked || flags) return CUDA_ERROR_INVALID_VALUE;
+  SmRange left;
+  if (!range_of(*input, &left)) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  std::vector<SmRange> ranges;
+  for (unsigned i = 0; i < count; ++i) {
+    uint32_t taken = 0;
+    const CUresult result = sms_asked(asked[i], left.count, &taken);
+    if (result != CUDA_SUCCESS) return result;
+    if (groups && !taken) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    ranges.push_back({left.first, taken});
+    left = {left.first + taken, left.count - taken};
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    asked[i].smCount = ranges[i].count;
+    if (groups) groups[i] = resource_of(ranges[i]);
+  }
+  if (rest) *rest = left.count ? resource_of(left) : CUdevResource{};
   return CUDA_SUCCESS;
 }
 

@@ -311,4 +311,10 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
                                         reinterpret_cast<uint64_t>(data), VGPU_CALLBACK_HOST_FUNCTION);
 }
 
+// Whether the thread that runs host functions spins or sleeps between them is a matter of speed; here it sleeps.
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void* data, unsigned mode) {
+  constexpr unsigned kSpins = 1;  // CU_HOST_TASK_SPINWAIT
+  return mode > kSpins ? CUDA_ERROR_INVALID_VALUE : cuLaunchHostFunc(stream, function, data);
+}
+
 }  // extern "C"

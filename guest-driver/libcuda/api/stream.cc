@@ -225,6 +225,15 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
   return result;
 }
 
+CUresult cuStreamGetDevResource(CUstream stream, CUdevResource* resource, CUdevResourceType type) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result != CUDA_SUCCESS) return result;
+  return cuCtxGetDevResource(to_program(record ? record->context : current_context()), resource, type);
+}
+
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
   if (!green) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = cuStreamGetCtx(stream, context);

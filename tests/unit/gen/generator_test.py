@@ -7,6 +7,8 @@ import tempfile
 import pytest
 
 import driver
+import proc_table
+import stubs
 import wire
 from lab.paths import REPO
 
@@ -88,3 +90,18 @@ class TestPrototypes:
 
     def test_void(self):
         assert driver.Function("g", "cuF", "void", 1).parameters == []
+
+
+class TestNewerFunctions:
+    """cuda.h may lack them and their types."""
+
+    def test_one_that_is_missing_needs_no_types(self):
+        function = driver.Function("g", "cuF", "CUnewType a", 99990, why="never: no use")
+        text = "".join(stubs.generate([function]))
+        assert "#if CUDA_VERSION < 99990\nCUresult CUDAAPI cuF()\n#else" in text
+        assert "(cuF)" not in "".join(proc_table.generate([function]))
+
+    def test_one_that_is_there_is_declared(self):
+        function = driver.Function("g", "cuF", "CUstream s", 99990, "_ptsz", 99990, by="hand")
+        assert "CUresult CUDAAPI cuF(CUstream s);" in "".join(stubs.generate([function]))
+        assert "CUresult CUDAAPI cuF_ptsz(CUstream s);" in "".join(proc_table.generate([function]))
