@@ -34,6 +34,25 @@ size_t sms_used(CUstream stream) {
   return std::set<unsigned>(host.begin(), host.end()).size();
 }
 
+// The runtime of CUDA 13.1 and later has one handle for a green context and its CUcontext, and asks the driver by a
+// private table whether a context is green and whose part it is.
+static void seen_by_the_runtime(CUgreenCtx green, CUcontext context, CUcontext primary) {
+  const CUuuid checks = {{0x26, 0x3e, static_cast<char>(0x88), 0x60, 0x7c, static_cast<char>(0xd2), 0x61, 0x43,
+                          static_cast<char>(0x92), static_cast<char>(0xf6), static_cast<char>(0xbb),
+                          static_cast<char>(0xd5), 0x00, 0x6d, static_cast<char>(0xfa), 0x7e}};
+  using Check = CUresult (*)(CUcontext, unsigned*, CUcontext*);
+  const void* table = nullptr;
+  CHECK_DRIVER(cuGetExportTable(&table, &checks));
+  const Check check = static_cast<const Check*>(table)[2];
+  unsigned is_green = 7;
+  CUcontext of = nullptr;
+  CHECK_DRIVER(check(context, &is_green, &of));
+  EXPECT(is_green == 1 && of == primary);
+  CHECK_DRIVER(check(primary, &is_green, &of));
+  EXPECT_EQ(is_green, 0u);
+  EXPECT(static_cast<void*>(green) == static_cast<void*>(context));
+}
+
 int main() {
   CHECK(cudaFree(nullptr));
   CUcontext primary;
@@ -80,6 +99,7 @@ int main() {
     CUcontext context;
     CHECK_DRIVER(cuCtxFromGreenCtx(&context, green[i]));
     EXPECT(context && context != primary);
+    seen_by_the_runtime(green[i], context, primary);
     CHECK_DRIVER(cuCtxGetDevResource(context, &mine, CU_DEV_RESOURCE_TYPE_SM));
     EXPECT_EQ(mine.sm.smCount, groups[i].sm.smCount);
     EXPECT(sms_used(streams[i]) <= groups[i].sm.smCount);

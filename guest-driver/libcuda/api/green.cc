@@ -1,5 +1,7 @@
 // Green contexts: parts of the device's SMs. Each stands for the primary context, whose memory and code it shares; what
 // sets it apart is that kernels on the streams made in it run on its SMs only. Its default stream is the primary's.
+//
+// A CUgreenCtx is the pointer that its CUcontext is, too: the CUDA runtime takes one for the other.
 #include "guest-driver/libcuda/api/green.h"
 
 #include <algorithm>
@@ -18,9 +20,6 @@
 struct CUdevResourceDesc_st {
   bandsaw::libcuda::SmRange range;
 };
-struct CUgreenCtx_st {
-  bandsaw::libcuda::Context* context = nullptr;  // its own CUcontext, with the primary's handle on the wire
-};
 
 namespace bandsaw::libcuda {
 namespace {
@@ -35,7 +34,7 @@ static_assert(sizeof(Carried) <= sizeof(CUdevResource::_internal_padding));
 
 struct GreenContexts {
   std::mutex mutex;
-  std::set<CUgreenCtx> alive;
+  std::set<const Context*> alive;            // each with the primary's handle on the wire
   std::set<CUdevResourceDesc> descriptions;  // no call gives one back
 };
 
@@ -60,9 +59,11 @@ bool range_of(const CUdevResource& resource, SmRange* range) {
   return range->count > 0 && range->first <= device_sms() && range->count <= device_sms() - range->first;
 }
 
-CUgreenCtx find_green(CUgreenCtx green) {
+// nullptr: there is no such green context.
+Context* find_green(CUgreenCtx green) {
+  auto* const meant = reinterpret_cast<Context*>(green);
   std::lock_guard lock(green_contexts().mutex);
-  return green_contexts().alive.contains(green) ? green : nullptr;
+  return green_contexts().alive.contains(meant) ? meant : nullptr;
 }
 
 // Streams of a green context go with it.
@@ -115,12 +116,8 @@ CUdevResource resource_of(const SmRange& range) {
 }
 
 CUgreenCtx green_of(const Context* context) {
-  if (!context || !context->sms.count) return nullptr;
-  std::lock_guard lock(green_contexts().mutex);
-  for (const CUgreenCtx green : green_contexts().alive) {
-    if (green->context == context) return green;
-  }
-  return nullptr;
+  const auto green = reinterpret_cast<CUgreenCtx>(const_cast<Context*>(context));
+  return find_green(green) ? green : nullptr;
 }
 
 }  // namespace bandsaw::libcuda
@@ -149,8 +146,8 @@ CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource, CUdevRe
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource* resource, CUdevResourceType type) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
-  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
-  return cuCtxGetDevResource(to_program(green->context), resource, type);
+  Context* const context = find_green(green);
+  return context ? cuCtxGetDevResource(to_program(context), resource, type) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,
@@ -231,20 +228,19 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUde
   made->flags = from_program(primary)->flags;
   made->api_version = 3020;
   made->sms = description->range;
-  *green = new CUgreenCtx_st{made};
+  *green = reinterpret_cast<CUgreenCtx>(made);
   std::lock_guard lock(green_contexts().mutex);
-  green_contexts().alive.insert(*green);
+  green_contexts().alive.insert(made);
   return CUDA_SUCCESS;
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   Call call;
+  auto* const context = reinterpret_cast<Context*>(green);
   {
     std::lock_guard lock(green_contexts().mutex);
-    if (green_contexts().alive.erase(green) == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (green_contexts().alive.erase(context) == 0) return CUDA_ERROR_INVALID_CONTEXT;
   }
-  Context* const context = green->context;
-  delete green;
   call.set_context(context->handle);
   destroy_streams_of(call, context);
   context->handle = 0;
@@ -254,16 +250,18 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
   if (!context) return CUDA_ERROR_INVALID_VALUE;
-  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = to_program(green->context);
+  Context* const found = find_green(green);
+  if (!found) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = to_program(found);
   return CUDA_SUCCESS;
 }
 
 CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned flags, int priority) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
-  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
+  Context* const context = find_green(green);
+  if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   if (!(flags & CU_STREAM_NON_BLOCKING)) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = cuCtxPushCurrent_v2(to_program(green->context)); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = cuCtxPushCurrent_v2(to_program(context)); result != CUDA_SUCCESS) return result;
   const CUresult result = cuStreamCreateWithPriority(stream, flags, priority);
   CUcontext popped = nullptr;
   cuCtxPopCurrent_v2(&popped);
@@ -272,19 +270,22 @@ CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned fla
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
-  return find_green(green) ? cuCtxRecordEvent(to_program(green->context), event) : CUDA_ERROR_INVALID_CONTEXT;
+  Context* const context = find_green(green);
+  return context ? cuCtxRecordEvent(to_program(context), event) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
-  return find_green(green) ? cuCtxWaitEvent(to_program(green->context), event) : CUDA_ERROR_INVALID_CONTEXT;
+  Context* const context = find_green(green);
+  return context ? cuCtxWaitEvent(to_program(context), event) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long* id) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
   if (!id) return CUDA_ERROR_INVALID_VALUE;
-  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
-  *id = green->context->id;
+  const Context* const context = find_green(green);
+  if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+  *id = context->id;
   return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/private_table.h"
 #include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/uapi/trace_table.h"
 
@@ -153,8 +154,12 @@ const void* storage_table() {
 
 // --- CONTEXT_CHECKS ---
 
-CUresult checks_context(CUcontext context, uint32_t* out, void**) {
-  if (out) *out = 0;
+// Whether it is a green context, and then whose part it is.
+CUresult checks_context(CUcontext context, uint32_t* is_green, CUcontext* primary) {
+  const Context* const found = from_program(context);
+  const bool green = found && found->sms.count;
+  if (is_green) *is_green = green ? 1 : 0;
+  if (primary && green) *primary = to_program(found->gpu->primary);
   return CUDA_SUCCESS;
 }
 
