@@ -49,6 +49,8 @@ int main(int argc, char** argv) {
   app.add_option("--sandbox", sandbox,
                  "auto, required or off: whether namespaces and roots that the host forbids are passed over");
   app.add_option("--peers", config.sandbox.peers, "whether runners may open all GPUs' device files");
+  app.add_option("--replaceable", config.sharing_config.replaceable,
+                 "whether runners on a GPU may be followed by others, as after `vgpuctl save --all`");
   app.add_option("--limits", limits, "what its programs may hold: contexts=1024 streams=65536 and so on");
   app.add_option("--owner", owner, "whose direct.sock is: anybody, user:NUMBER, group:NUMBER, nobody");
   app.add_option("--vm-owner", vm_owner, "whose vfio.sock is");

@@ -52,7 +52,6 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (status.ok()) status = take_text(request, "device", &read.device);
   if (status.ok()) status = take_text(request, "gpu", &read.gpu);
   if (status.ok()) status = take_text(request, "guard", &read.guard);
-  if (request.contains("replaceable")) read.replaceable = request["replaceable"] == true;
   if (status.ok()) status = take_number(request, "soft_sms", 0, kSoftSmsMost, &read.soft_sms);
   if (status.ok()) status = take_number(request, "sm_thousandths", 1, kAllSms, &read.sm_thousandths);
   if (status.ok()) status = take_text(request, "device_error", &read.device_error);

@@ -110,7 +110,7 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
     if (is_shared_fault(sticky)) faulted_ = mps;
   };
-  if (!is_cuda(sharing_config_)) {
+  if (!is_cuda(sharing_config_) || sharing_config_.replaceable) {
     result.replaceable = [this](const ReturnKey& key) { return saver_->replaceable(key) && !has_xen_domain(); };
     result.has = [this](const ReturnKey& key) { return has_program(key); };
     result.ended = [this](const ReturnKey& key) { saver_->program_ended(key); };

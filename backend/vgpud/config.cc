@@ -285,12 +285,12 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
       "none");
   reader.flag("swap.lend", &config->swap_lend, true,
               "what is resident of programs that swap and have no work is lent to others that swap and have some");
-  std::optional<bool> save_all;
+  std::optional<bool> save_on_gpus;
   reader.flag(
-      "save.all_on_gpus", &save_all, false,
-      "`vgpuctl save --all` of virtual GPUs on GPUs; their runners then have their memory at the same addresses "
-      "each time");
-  config->save_all_on_gpus = save_all.value_or(false);
+      "save.on_gpus", &save_on_gpus, false,
+      "`vgpuctl save` of virtual GPUs on GPUs; runners of sessions that start from then on have their memory at the "
+      "same addresses each time");
+  config->save_on_gpus = save_on_gpus.value_or(false);
   reader.number("idle.suspend_s", kIdleSuspendMost, &config->idle_suspend_s,
                 "seconds without work after which a virtual GPU leaves its device until the next call, if it has no "
                 "time of its own; 0: never");

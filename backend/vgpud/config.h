@@ -67,7 +67,7 @@ struct Config {
   CgroupConfig cgroup;
   uint64_t swap_memory = 0;  // bytes of the host's for what virtual GPUs have beyond what is resident, all together
   std::optional<bool> swap_lend;   // those that have no work lend of their reservations to those that swap; none: yes
-  bool save_all_on_gpus = false;   // runners of GPUs may be followed by others
+  bool save_on_gpus = false;       // also what programs have on GPUs; their runners may be followed by others
   uint32_t idle_suspend_s = 0;     // of each virtual GPU that has no time of its own; 0: none leaves its device
   Limits limits = kDefaultLimits;  // of each virtual GPU that has none of its own
   bool lab = false;                // the lab's vgpud: it has the lab's planning modes, and reads [lab]

@@ -265,7 +265,7 @@ Status Process::expect_along(const ProcessState& state) {
 }
 
 std::string Process::describe(ProcessState* state) {
-  if (!journal_) return "objects on a device that does not give the same again (on GPUs: [save] all_on_gpus)";
+  if (!journal_) return "objects on a device that does not give the same again (on GPUs: [save] on_gpus)";
   if (guard_) return "guarded kernels";
   std::string why = rings_state(state);
   state->told = told_of(*device_);

@@ -53,11 +53,12 @@ std::string segment_that_stays(const std::string& vgpu, std::span<const SegmentS
 bool is_instance(const PhysicalDevice& device) { return device.visible.starts_with("MIG-"); }
 
 // What programs were told of their device must stay true, and NVIDIA's driver brings contexts back on a GPU of the same
-// kind alone. Empty: they can come along.
-std::string why_programs_stay(const VgpuSpec& spec, const Gpu* from, const PhysicalDevice& to) {
+// kind alone, if their runners may open it. Empty: they can come along.
+std::string why_programs_stay(const VgpuSpec& spec, const Gpu* from, const PhysicalDevice& to, bool sees_all) {
   if (spec.sharing == Sharing::kMps) return "it is an mps virtual GPU, whose programs stay where they are";
   if (kind_of(spec) == "cuda") {
     if (!from || from->device.visible.empty()) return "the GPU that they are on has not been found";
+    if (!sees_all) return "its runners see no GPU but their own ([sandbox] peers)";
     if (is_instance(from->device) || is_instance(to)) return "programs do not move from or to a MIG instance";
     if (from->device.model != to.model) {
       return fmt::format("'{}' is of the model {}, and '{}' of {}", from->device.name, from->device.model, to.name,
@@ -103,7 +104,7 @@ std::optional<Refusal> Api::find_target(const std::string& device, const json& v
   std::string stay;
   for (const Gpu& gpu : gpus_->all()) {
     if (&gpu == from || (wanted && wanted != &gpu) || gpu.device.kind != kind_of(*spec)) continue;
-    const std::string why = programs == 0 ? "" : why_programs_stay(*spec, from, gpu.device);
+    const std::string why = programs == 0 ? "" : why_programs_stay(*spec, from, gpu.device, config_.sandbox_peers);
     if (why.empty()) devices.push_back(&gpu.device);
     if (stay.empty()) stay = why;
   }

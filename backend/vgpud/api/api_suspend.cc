@@ -130,6 +130,11 @@ void Api::save(const VgpuSpec& spec, uid_t uid, const Answer& answer) {
     return refuse(answer, 409, fmt::format("'{}' is not suspended", spec.name),
                   fmt::format("`vgpuctl save {} FILE` suspends it first", spec.name));
   }
+  if (const Gpu* const gpu = gpus_->of(spec); gpu && gpu->device.kind != "soft" && !config_.save_on_gpus) {
+    return refuse(answer, 409,
+                  fmt::format("'{}' is on '{}', and what programs have on GPUs is not saved", spec.name, spec.device),
+                  "set 'on_gpus' in the table [save] of vgpud's configuration; it stays suspended");
+  }
   expect_file(spec, "save", uid, answer);
 }
 

@@ -94,6 +94,8 @@ std::vector<std::string> session_arguments(const Config& config, const VgpuSpec&
                                      config.sandbox_mode,
                                      "--peers",
                                      config.sandbox_peers ? "true" : "false",
+                                     "--replaceable",
+                                     config.save_on_gpus ? "true" : "false",
                                      "--limits",
                                      to_text(effective_limits(config.limits, spec.limits)),
                                      "--owner",

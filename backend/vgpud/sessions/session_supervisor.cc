@@ -327,7 +327,6 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["resident"] = reserved_memory(spec_);
   request["suspension"] = spec_.suspended ? "suspend" : word_of(hold_);
   request["contexts"] = contexts_stay_ ? "stay" : "leave";
-  request["replaceable"] = config_.save_all_on_gpus;
   request["idle_suspend_s"] = spec_.idle_suspend_s.value_or(config_.idle_suspend_s);
   const Limits limits = effective_limits(config_.limits, spec_.limits);
   request["limits"] = to_text(limits, kLimitedBefore);
