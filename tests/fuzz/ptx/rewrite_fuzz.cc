@@ -6,6 +6,7 @@
 #include "vgpu-sched/ptx/analysis.h"
 #include "vgpu-sched/ptx/parser.h"
 #include "vgpu-sched/ptx/persistent.h"
+#include "vgpu-sched/ptx/pointers.h"
 #include "vgpu-sched/ptx/slice.h"
 
 namespace {
@@ -40,6 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check<SlicedKernel>(slice(program, kernel, {.counts = true}), kernel);
     check<PersistentKernel>(persistent(program, kernel), kernel);
     const Analysis analysis = analyse(program, kernel);
+    for (const auto& pointer : pointer_parameters(program, kernel).pointers)
+      if (pointer.at > UINT32_MAX) std::abort();
     if (analysis.name != kernel || !(analysis.instruction_mix.total() >= 0)) std::abort();
   }
   return 0;
