@@ -177,11 +177,12 @@ static void resources() {
   CHECK_DRIVER(split(nullptr, 1, &all, nullptr, 0, &params));  // how many there are
   EXPECT(params.count > 0 && params.count <= all.sm.smCount);
   if (all.sm.smCount < 4) return;
-  params = {2, 2};
+  const unsigned part = all.sm.smCount >= 64 ? 8 : 2;  // a GPU gives them by eights
+  params = {part, 2};
   CHECK_DRIVER(split(&group, 1, &all, &rest, 0, &params));
-  EXPECT_EQ(group.sm.smCount, 2u);
-  EXPECT_EQ(rest.sm.smCount, all.sm.smCount - 2);
-  GroupParams both[] = {{2, 2}, {all.sm.smCount, 2}};
+  EXPECT_EQ(group.sm.smCount, part);
+  EXPECT_EQ(rest.sm.smCount, all.sm.smCount - part);
+  GroupParams both[] = {{part, 2}, {all.sm.smCount, 2}};
   CUdevResource groups[2];
   EXPECT(split(groups, 2, &all, nullptr, 0, both) != CUDA_SUCCESS);  // more than there are
   CUdevResourceDesc description;
@@ -191,7 +192,7 @@ static void resources() {
   CHECK_DRIVER(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
   CHECK_DRIVER(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
   CHECK_DRIVER(of_stream(stream, &found, CU_DEV_RESOURCE_TYPE_SM));
-  EXPECT_EQ(found.sm.smCount, 2u);
+  EXPECT_EQ(found.sm.smCount, part);
   CHECK_DRIVER(of_stream(nullptr, &found, CU_DEV_RESOURCE_TYPE_SM));
   EXPECT_EQ(found.sm.smCount, all.sm.smCount);
   CHECK_DRIVER(cuStreamDestroy(stream));
