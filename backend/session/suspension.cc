@@ -54,7 +54,7 @@ Suspension::Suspension(event_base* base, Session session) : session_(std::move(s
       base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Suspension*>(self)->end_silent(); },
       this));
   again_.reset(event_new(
-      base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Suspension*>(self)->call_waits(); },
+      base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<Suspension*>(self)->try_again(); },
       this));
 }
 
@@ -75,6 +75,7 @@ void Suspension::want(Want want) {
   told_ = wanted_ = want;
   const bool slept = std::exchange(sleeps_, false);  // what it has begun goes on in vgpud's name
   event_del(again_.get());
+  pause_ = session_.first_pause;
   error_.clear();
   advance();
   if (slept && session_.changed) session_.changed();
@@ -101,9 +102,17 @@ void Suspension::call_waits() {
   advance();
 }
 
+void Suspension::try_again() {
+  if (sleeps_) return call_waits();
+  if (told_ != Want::kRun || state_ != State::kSuspended) return;
+  wanted_ = Want::kRun;
+  advance();
+}
+
 // It could not come back, and somebody waits for that.
 void Suspension::try_later() {
-  if (!sleeps_ || !call_waits_ || wanted_ == Want::kRun) return;
+  const bool awaited = sleeps_ ? call_waits_ : told_ == Want::kRun;
+  if (!awaited || wanted_ == Want::kRun) return;
   log::error("cannot come back to the device, next attempt in {} ms: {}", pause_.count(), error_);
   const timeval time = to_timeval(pause_);
   event_add(again_.get(), &time);

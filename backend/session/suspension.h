@@ -98,6 +98,7 @@ class Suspension {
   void hold();
   bool paused_to_sleep();
   void try_later();
+  void try_again();
   void end_silent();
   std::chrono::microseconds step_took() const;
 

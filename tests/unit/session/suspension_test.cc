@@ -258,6 +258,21 @@ TEST_F(SuspensionTest, WhereContextsCannotReturnItStaysSuspendedAndTriesAgain) {
   EXPECT_EQ(state(), "running");
 }
 
+TEST_F(SuspensionTest, WhoIsToRunTriesAgainByItself) {
+  suspend_with_contexts();
+  suspension_->want(Suspension::Want::kRun);
+  carried_out(0, EIO);
+  EXPECT_EQ(state(), "suspended");
+  EXPECT_TRUE(checkpointer_.orders.empty());
+  loop_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(checkpointer_.orders.size(), 1u) << "the other's are back";
+  EXPECT_EQ(checkpointer_.orders[0].runner, 4712);
+  std::exchange(checkpointer_.orders, {})[0].done(0);
+  answer(kMove);
+  answer(kGoOn);
+  EXPECT_EQ(state(), "running");
+}
+
 TEST_F(SuspensionTest, WhoSleepsTriesAgainWithThoseThatAreNotBack) {
   make(&checkpointer_);
   ASSERT_TRUE(suspension_->sleep(1000).ok());
