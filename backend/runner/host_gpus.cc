@@ -40,6 +40,15 @@ constexpr int kGone = 15, kTimeout = 10;  // NVML_ERROR_GPU_IS_LOST, NVML_ERROR_
 constexpr unsigned long long kXid = 8;    // nvmlEventTypeXidCriticalError
 constexpr unsigned kWaitMs = 1000, kUuidBytes = 96;
 
+// Opens NVML. Null, or what is wrong.
+const char* count_gpus(NvmlLibrary* nvml, unsigned* count, ByIndex* by_index) {
+  if (const char* const wrong = nvml->open()) return wrong;
+  const auto count_of = nvml->function<Count>("nvmlDeviceGetCount_v2");
+  *by_index = nvml->function<ByIndex>("nvmlDeviceGetHandleByIndex_v2");
+  const bool counted = count_of && *by_index && count_of(count) == 0;
+  return counted ? nullptr : "it does not say how many GPUs there are";
+}
+
 // Empty: it does not say.
 std::string uuid_of(const NvmlLibrary& nvml, Gpu gpu) {
   const auto ask = nvml.function<Text>("nvmlDeviceGetUUID");
@@ -135,11 +144,9 @@ class Watch {
 int list_gpus() {
   using namespace host_gpus;
   NvmlLibrary nvml;
-  if (const char* const wrong = nvml.open()) return say_wrong(wrong);
-  const auto count_of = nvml.function<Count>("nvmlDeviceGetCount_v2");
-  const auto by_index = nvml.function<ByIndex>("nvmlDeviceGetHandleByIndex_v2");
+  ByIndex by_index = nullptr;
   unsigned count = 0;
-  if (!count_of || !by_index || count_of(&count) != 0) return say_wrong("it does not say how many GPUs there are");
+  if (const char* const wrong = count_gpus(&nvml, &count, &by_index)) return say_wrong(wrong);
   for (unsigned i = 0; i < count; ++i) {
     Gpu gpu = nullptr;
     const bool found = by_index(i, &gpu) == 0;
@@ -154,11 +161,9 @@ int list_gpus() {
 Result<std::vector<std::string>> host_gpu_uuids() {
   using namespace host_gpus;
   NvmlLibrary nvml;
-  if (const char* const wrong = nvml.open()) return Status::error(ENODEV, "NVML: {}", wrong);
-  const auto count_of = nvml.function<Count>("nvmlDeviceGetCount_v2");
-  const auto by_index = nvml.function<ByIndex>("nvmlDeviceGetHandleByIndex_v2");
+  ByIndex by_index = nullptr;
   unsigned count = 0;
-  if (!count_of || !by_index || count_of(&count) != 0) return Status::error(ENODEV, "NVML does not count the GPUs");
+  if (const char* const wrong = count_gpus(&nvml, &count, &by_index)) return Status::error(ENODEV, "NVML: {}", wrong);
   std::vector<std::string> uuids;
   for (unsigned i = 0; i < count; ++i) {
     Gpu gpu = nullptr;

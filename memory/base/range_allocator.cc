@@ -3,6 +3,22 @@
 #include <iterator>
 
 namespace bandsaw {
+namespace {
+
+// Takes bytes out of a free range, from `skipped` bytes behind its beginning. The range has so many.
+void cut(std::map<uint64_t, uint64_t>* free, std::map<uint64_t, uint64_t>::iterator range, uint64_t skipped,
+         uint64_t bytes) {
+  const auto [start, length] = *range;
+  const uint64_t end = start + skipped + bytes, rest = length - skipped - bytes;
+  if (skipped == 0) {
+    free->erase(range);
+  } else {
+    range->second = skipped;
+  }
+  if (rest != 0) (*free)[end] = rest;
+}
+
+}  // namespace
 
 std::optional<uint64_t> RangeAllocator::take(uint64_t bytes, uint64_t align) {
   std::lock_guard lock(mutex_);
@@ -10,13 +26,8 @@ std::optional<uint64_t> RangeAllocator::take(uint64_t bytes, uint64_t align) {
     const auto [start, length] = *it;
     const uint64_t skipped = -start & (align - 1);
     if (length < skipped || length - skipped < bytes) continue;
-    const uint64_t address = start + skipped, rest = length - skipped - bytes;
-    if (skipped == 0) {
-      free_.erase(it);
-    } else {
-      it->second = skipped;
-    }
-    if (rest != 0) free_[address + bytes] = rest;
+    const uint64_t address = start + skipped;
+    cut(&free_, it, skipped, bytes);
     left_ -= bytes;
     return address;
   }
@@ -31,13 +42,7 @@ bool RangeAllocator::take_at(uint64_t address, uint64_t bytes) {
   const auto [start, length] = *found;
   const uint64_t skipped = address - start;
   if (skipped > length || bytes > length - skipped) return false;
-  const uint64_t rest = length - skipped - bytes;
-  if (skipped == 0) {
-    free_.erase(found);
-  } else {
-    found->second = skipped;
-  }
-  if (rest != 0) free_[address + bytes] = rest;
+  cut(&free_, found, skipped, bytes);
   left_ -= bytes;
   return true;
 }

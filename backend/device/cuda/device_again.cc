@@ -82,9 +82,6 @@ CUresult CudaDevice::memory_make(uint64_t key, uint64_t bytes, MemoryRef* memory
       return there && there->key == key;
     };
     if (std::any_of(created_.begin(), created_.end(), has_key)) return CUDA_ERROR_INVALID_VALUE;
-  }
-  {
-    std::lock_guard lock(created_mutex_);
     next_key_ = key;  // and so it gets this one
   }
   vgpu_memory_props made{};

@@ -23,7 +23,12 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kStays = "it stays where it is, and its programs go on as before";
+// `now`: what its session says of its suspension, which was to come and did not.
+Refusal why_it_stays(const std::string& name, const Result<json>& now) {
+  const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
+  return {409, fmt::format("'{}' cannot be moved: {}", name, why),
+          "it stays where it is, and its programs go on as before"};
+}
 
 std::string kind_of(const VgpuSpec& spec) { return spec.device.substr(0, spec.device.find(':')); }
 
@@ -141,8 +146,7 @@ void Api::pause_and_move(const VgpuSpec& spec, const std::string& device, const 
     const bool absent = now.status().code() == ENOTCONN || now.status().code() == ENOENT;  // nothing of it runs
     if (!absent && !(now.ok() && stands_still(now.value()))) {
       session_manager_->set_hold(spec.name, SessionManager::Hold::kNone);
-      const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
-      return refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why), kStays);
+      return refuse(answer, why_it_stays(spec.name, now));
     }
     const uint64_t bytes = absent ? 0 : now.value().value("bytes", uint64_t{0});
     view(spec, [this, spec, device, bytes, answer](const json& paused) {
@@ -173,8 +177,7 @@ void Api::leave_and_move(const VgpuSpec& spec, const std::string& device, uint64
           return view(spec, [this, spec, device, answer](const json& off) { commit_move(spec, device, off, answer); });
         }
         stay();
-        const std::string why = now.ok() ? now.value().value("error", "") : now.status().message();
-        refuse(answer, 409, fmt::format("'{}' cannot be moved: {}", spec.name, why), kStays);
+        refuse(answer, why_it_stays(spec.name, now));
       });
 }
 
