@@ -1,9 +1,22 @@
 """Where a mode plans whose kernels run beside each other, a kernel's first grid slice counts what its blocks do."""
 from benchmarks.mps_measure import keep_busy, ready_tenants
-from benchmarks.mps_run import calibrate, check
+from benchmarks.mps_run import BenchTenant, calibrate, check
 from lab.daemon import BenchDaemon
 
 LOG_WORDS = 20
+ROUNDS = 20  # of 3 s: a processor that others use too comes late to the first slice of its own
+
+
+def _said_while_busy(daemon: BenchDaemon, tenants: list[BenchTenant]) -> dict[str, list[str]]:
+    """By kernel: what was counted in its first slice, as soon as there is that for each."""
+    for _ in range(ROUNDS):
+        keep_busy(tenants, 3)
+        check(tenants)
+        said = {tenant.kernel: [line for line in daemon.found(tenant.vgpu) if "a block has" in line]
+                for tenant in tenants}
+        if all(said.values()):
+            break
+    return said
 
 
 def test_a_kernel_that_is_planned_is_counted(device):
@@ -11,10 +24,7 @@ def test_a_kernel_that_is_planned_is_counted(device):
     try:
         kernels = calibrate(daemon, ["PC", "TEA"], {"ms": 15, "waves": 4, "log_words": LOG_WORDS, "warm_ms": 0})
         with ready_tenants(daemon, LOG_WORDS, "mps", list(kernels.values())) as tenants:
-            keep_busy(tenants, 3)
-            check(tenants)
-            said = {tenant.kernel: [line for line in daemon.found(tenant.vgpu) if "a block has" in line]
-                    for tenant in tenants}
+            said = _said_while_busy(daemon, tenants)
     finally:
         daemon.end()
     assert all(len(lines) == 1 for lines in said.values()), said
