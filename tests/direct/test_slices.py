@@ -4,8 +4,8 @@ import pytest
 from lab import slicing
 from lab.daemon import only_one
 
-SIZES = {"soft": (1,), "gpu": (3,)}
-MORE_SIZES = {"soft": (3, 7, 16), "gpu": (1, 16)}
+SIZE = {"soft": 1, "gpu": 3}
+SIZES = {"soft": (1, 3, 7, 16), "gpu": (1, 3, 16)}
 # What takes long; tools/bench slices --check has all. Their code takes minutes to compile a second time:
 LEFT_OUT = {"soft": {"thrust_algorithms", "special_functions"},
             # and these are about memory, handles and images rather than kernels.
@@ -16,13 +16,17 @@ SLICEABLE_PERCENT = 90
 KERNELS_OF_DROPPED_BLOCKS = 6
 
 
-def test_programs_do_the_same_in_slices(device):
-    _do_the_same(device, SIZES)
+def test_programs_are_right_in_slices(device):
+    kind, programs = _programs(device)
+    with only_one():
+        _judge(*slicing.wrong_when_cut(device, programs, SIZE[kind], "sliced"))
 
 
 @pytest.mark.full
-def test_programs_do_the_same_in_slices_of_other_sizes(device):
-    _do_the_same(device, MORE_SIZES)
+def test_programs_do_the_same_in_slices_of_several_sizes(device):
+    kind, programs = _programs(device)
+    with only_one():
+        _judge(*slicing.mismatches(device, programs, SIZES[kind], "sliced"))
 
 
 def _counted_of_dropped_blocks(setting: slicing.Setting) -> dict:
@@ -58,11 +62,12 @@ def test_persistent_blocks_leave_single_sms_and_come_back(device, drop_us):
     assert counted["fallbacks"] == 0, counted
 
 
-def _do_the_same(device, sizes):
+def _programs(device):
     kind = "soft" if device == "soft" else "gpu"
-    programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
-    with only_one():
-        bad, counted = slicing.mismatches(device, programs, sizes[kind], "sliced")
+    return kind, [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
+
+
+def _judge(bad, counted):
     assert not bad, "\n".join(bad)
     assert counted["grid_slices"] > counted["launches"] > 0, counted
     assert counted["fallbacks"] == 0, counted

@@ -126,8 +126,22 @@ def _same(whole: Outcome, cut: Outcome, again) -> str:
     return "its output differs"
 
 
+def wrong_when_cut(device: str, programs: list[Program], size: int, variant: str) -> tuple[list[str], dict]:
+    """What programs that check their results say was wrong, in words, and the counters."""
+    daemon = SlicingDaemon(Setting(device, size, variant=variant))
+    try:
+        outcomes = run_all(daemon, programs)
+        counted = daemon.counted()
+    finally:
+        daemon.end()
+    say(f"  {variant} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
+    return [f"{outcome.program}: {outcome.wrong}\n{outcome.output[-500:]}" for outcome in outcomes.values()
+            if outcome.wrong], counted
+
+
 def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], variant: str) -> tuple[list[str], dict]:
-    """What was wrong, in words, and the counters of all sizes together; `kernels` and `refused` are those of one."""
+    """The same of several sizes, and whose output differs from what it is uncut; `kernels` and `refused` are those of
+    one size."""
     daemon = SlicingDaemon(Setting(device))
     whole = run_all(daemon, programs)
     bad = [f"{outcome.program}: fails uncut: {outcome.wrong}" for outcome in whole.values() if outcome.wrong]

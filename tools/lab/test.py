@@ -58,8 +58,8 @@ def _gtest(command: list[str], options: dict, results: Results, name: str) -> No
     suites = json.loads(text).get("testsuites", [])
     cases = [case for suite in suites for case in suite["testsuite"]]
     bad = [f"{case['classname']}.{case['name']}" for case in cases if case.get("failures")]
-    results.skipped += sum(case.get("result") == "SKIPPED" for case in cases)
-    results.passed += sum(not case.get("failures") and case.get("result") != "SKIPPED" for case in cases)
+    skipped = sum(case.get("result") == "SKIPPED" for case in cases)
+    results.count(len(cases) - skipped - len(bad), skipped)
     if status != 0 and not bad:
         results.add(name, f"exit status {status}", output)
     for case in bad:
@@ -76,7 +76,8 @@ def _run_tests(results: Results, tests: list[dict], folder: pathlib.Path, label:
         _test_program(test, folder, results, f"{label}: {test['name']}")
 
     with step(f"{label}: {len(tests)} test programs", len(tests)) as progress:
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        # One more than there are processors: those that start a vgpud wait much.
+        with concurrent.futures.ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
             list(pool.map(progress.counted(one), tests))
 
 
@@ -149,9 +150,19 @@ def direct_programs(results: Results, only: str) -> None:
     host.vgpuctl("destroy", "long0")
 
 
+def sanitizer_tests(results: Results, kinds: list[str], fuzz_seconds: int, processors_free: threading.Event) -> None:
+    """What runs under sanitizers, of these kinds. It is built at once and runs when processors are free: each input of
+    a fuzz target has a time limit."""
+    if {"asan", "fuzz"} & set(kinds):
+        build_instrumented(kinds)
+    processors_free.wait()
+    if "asan" in kinds:
+        asan_tests(results)
+    if "fuzz" in kinds:
+        fuzz_targets(results, fuzz_seconds)
+
+
 def build_instrumented(kinds: list[str]) -> None:
-    if not {"asan", "fuzz"} & set(kinds):
-        return
     folder = instrumented()
     tests = _chosen(folder, ASAN_TESTS) if "asan" in kinds else []
     targets = [*([fuzz.SHORT] if "fuzz" in kinds else []), *_programs(tests, folder)]
@@ -238,23 +249,24 @@ def run_tests() -> int:
         runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
         if (options.only and options.name) or options.full:
             python_packages.package_tests(results, options.name)
-    # These two wait much: a guest has one emulated processor.
-    with in_idle_time(lambda: build_instrumented(kinds)):
-        for kind in ("direct", "vm"):
-            if kind in kinds:
-                python_tests.run_folder(results, kind, options.name, options.full)
+    # These two wait much, and a guest has one emulated processor.
+    fuzz_seconds, direct_ended = 120 if options.full else FUZZ_SECONDS, threading.Event()
+    with in_idle_time(lambda: sanitizer_tests(results, kinds, fuzz_seconds, direct_ended)):
+        try:
+            if "direct" in kinds:
+                python_tests.run_folder(results, "direct", options.name, options.full)
+        finally:
+            direct_ended.set()
+        if "vm" in kinds:
+            python_tests.run_folder(results, "vm", options.name, options.full)
     host.stop_vgpud()
     if "xen" in kinds:
         python_tests.run_folder(results, "xen", options.name, options.full)
     for kind in ("slurm", "kubernetes", "metrics"):
         if kind in kinds:
             python_tests.run_folder(results, kind, options.name, options.full)
-    if "asan" in kinds:
-        asan_tests(results)
     if "tsan" in kinds:
         tsan_tests(results)
-    if "fuzz" in kinds:
-        fuzz_targets(results, 120 if options.full else FUZZ_SECONDS)
     return results.summary()
 
 
