@@ -141,10 +141,7 @@ void FunctionMover::names(Operand* operand, const Scope& scope) {
     const int64_t variable = borrowed(symbol->name, scope);
     if (variable >= 0) {
       const auto v = static_cast<uint32_t>(variable);
-      const uint64_t element = facts_.variables[v].variable->element_bytes();
-      const uint64_t offset =
-          static_cast<uint64_t>(symbol->offset) + static_cast<uint64_t>(symbol->index.value_or(0)) * element;
-      operand->value = Register{address_register(v, static_cast<int64_t>(offset)), ""};
+      operand->value = Register{address_register(v, symbol->offset), ""};
     } else if (const auto alias = facts_.aliases.find(symbol->name);
                alias != facts_.aliases.end() && !scope.find(symbol->name)) {
       symbol->name = std::string(alias->second);

@@ -212,7 +212,7 @@ std::optional<AddressOrigin> GuardRoots::derived(uint32_t at, uint32_t access, i
     if (!symbol) return sum(at, 1, Bounds{0, 0, uint64_t{1} << 32}, access, depth);
     AddressOrigin origin;
     origin.variable = scope_.find(symbol->name).variable;
-    if (!origin.variable || symbol->index || is_hidden(symbol->name)) return std::nullopt;
+    if (!origin.variable || is_hidden(symbol->name)) return std::nullopt;
     origin.generic = origin.variable->space == Space::kGlobal;
     origin.low = origin.high = symbol->offset;
     return origin;

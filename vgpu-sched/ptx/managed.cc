@@ -17,9 +17,6 @@ bool is_managed(const Variable& variable) {
                      [](const Directive& d) { return d.name == "managed"; });
 }
 
-// Of managed variables: the name, and bytes of an element.
-using Elements = std::map<std::string, uint64_t, std::less<>>;
-
 // Managed addresses in an initial value become numbers.
 void place_in(Initializer* initial, const Addresses& addresses) {
   if (auto* list = std::get_if<InitializerList>(&initial->value))
@@ -35,31 +32,16 @@ void place_in(Initializer* initial, const Addresses& addresses) {
 // One function's uses of managed variables become registers.
 class FunctionPlacer {
  public:
-  FunctionPlacer(const Addresses& addresses, const Elements& elements, Function* function)
-      : addresses_(addresses), elements_(elements), function_(*function) {}
+  FunctionPlacer(const Addresses& addresses, Function* function)
+      : addresses_(addresses), function_(*function), prefix_(unused_prefix(*function, "%managed")) {}
 
   void run() {
     const Scope scope(nullptr, function_);
-    choose_prefix();
     block(&*function_.body, scope);
     if (!registers_.empty()) define_registers();
   }
 
  private:
-  // No name of the function begins like the new registers' names, so that none hides them in an inner block.
-  void choose_prefix() {
-    std::vector<std::string_view> names;
-    for (const Variable& v : function_.returns) names.push_back(v.name);
-    for (const Variable& v : function_.parameters) names.push_back(v.name);
-    walk(std::as_const(*function_.body), [&](const Statement& statement) {
-      if (const auto* registers = statement.as<Registers>())
-        for (const Registers::Name& name : registers->names) names.push_back(name.name);
-      if (const auto* variable = statement.as<Variable>()) names.push_back(variable->name);
-    });
-    const auto is_taken = [&](std::string_view name) { return name.starts_with(prefix_); };
-    while (std::any_of(names.begin(), names.end(), is_taken)) prefix_ += '_';
-  }
-
   void block(Block* block_, const Scope& scope) {
     for (Statement& statement : block_->statements) {
       if (auto* inner = statement.as<Block>()) {
@@ -85,8 +67,7 @@ class FunctionPlacer {
   std::optional<uint64_t> value_of(const Symbol& symbol, const Scope& scope) const {
     const auto found = addresses_.find(symbol.name);
     if (found == addresses_.end() || scope.find(symbol.name)) return std::nullopt;
-    const uint64_t index = static_cast<uint64_t>(symbol.index.value_or(0));
-    return found->second + static_cast<uint64_t>(symbol.offset) + index * elements_.at(found->first);
+    return found->second + static_cast<uint64_t>(symbol.offset);
   }
 
   Register register_of(uint64_t value) {
@@ -115,9 +96,8 @@ class FunctionPlacer {
   }
 
   const Addresses& addresses_;
-  const Elements& elements_;
   Function& function_;
-  std::string prefix_ = "%managed";
+  const std::string prefix_;
   std::map<uint64_t, std::string> registers_;  // by what they hold
 };
 
@@ -139,7 +119,6 @@ class Placer {
       const auto* variable = std::get_if<Variable>(&item);
       if (!variable) continue;
       names_.insert(variable->name);
-      if (is_managed(*variable)) elements_[variable->name] = variable->element_bytes();
     }
   }
 
@@ -147,7 +126,7 @@ class Placer {
     std::vector<Item> kept;
     for (Item& item : module_.items) {
       auto* function = std::get_if<Function>(&item);
-      if (function && function->body) FunctionPlacer(addresses_, elements_, function).run();
+      if (function && function->body) FunctionPlacer(addresses_, function).run();
       auto* variable = std::get_if<Variable>(&item);
       if (variable && variable->initial) place_in(&*variable->initial, addresses_);
       if (!variable || !is_managed(*variable)) {
@@ -175,7 +154,6 @@ class Placer {
 
   Module& module_;
   const Addresses& addresses_;
-  Elements elements_;
   std::set<std::string, std::less<>> names_;
   std::vector<PlacedVariable> placed_;
 };

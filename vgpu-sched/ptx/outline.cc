@@ -258,7 +258,7 @@ Function Outline::alone(const Kernel& kernel, uint32_t* first_line) const {
   text.append(text_, kernel.begin, kernel.end - kernel.begin);
   *first_line = kernel.line - 3;
   try {
-    Module module = parse(text);
+    Module module = parse(text, false);
     for (Item& item : module.items)
       if (auto* function = std::get_if<Function>(&item)) return std::move(*function);
   } catch (const ParseError& error) {

@@ -53,11 +53,20 @@ Operand Parser::named_operand() {
   }
   Symbol symbol{.name = std::move(name), .offset = 0, .index = std::nullopt};
   if (accept("[")) {
-    symbol.index = constant().value();
+    symbol.index = element_index();
     expect("]");
+    has_elements_ = true;
   }
   symbol.offset = offset_tail();
   return {std::move(symbol)};
+}
+
+// A constant, a register, or a register and a constant
+ElementIndex Parser::element_index() {
+  if (token_.kind != TokenKind::kName || !is_register(token_.text)) return {"", constant().value()};
+  ElementIndex index{std::string(take().text), 0};
+  index.plus = offset_tail();
+  return index;
 }
 
 // {+- constant}: what may follow a base

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "vgpu-sched/ptx/indexed.h"
 #include "vgpu-sched/ptx/parser_impl.h"
 
 namespace bandsaw::ptx {
@@ -14,9 +15,12 @@ ParseError::ParseError(uint32_t at_line, uint32_t at_column, const std::string& 
       column(at_column),
       message(what_was_expected) {}
 
-Module parse(std::string_view text) {
+Module parse(std::string_view text, bool complete) {
   while (!text.empty() && text.back() == '\0') text.remove_suffix(1);
-  return Parser(text).module();
+  Parser parser(text);
+  Module module = parser.module();
+  if (complete && parser.has_elements()) address_elements(&module);
+  return module;
 }
 
 Parser::Nested::Nested(Parser* parser) : parser_(parser) {

@@ -18,7 +18,8 @@ struct ParseError : std::runtime_error {
 
 inline constexpr int kMaxNesting = 64;  // of blocks, initialiser lists, operands and parentheses
 
-// `text` may end in NUL bytes (fatbin payloads do). Throws ParseError; nothing else but std::bad_alloc.
-Module parse(std::string_view text);
+// `text` may end in NUL bytes (fatbin payloads do). Throws ParseError; nothing else but std::bad_alloc. `complete`: the
+// text declares all arrays whose elements it names, and these become addresses (indexed.h); else they stay.
+Module parse(std::string_view text, bool complete = true);
 
 }  // namespace bandsaw::ptx

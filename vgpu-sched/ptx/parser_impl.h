@@ -16,6 +16,7 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : lexer_(text) { take(); }
   Module module();
+  bool has_elements() const { return has_elements_; }
 
  private:
   // Tokens: one is current, one more can be looked at.
@@ -62,6 +63,7 @@ class Parser {
   Operand simple_operand();
   Operand named_operand();
   Operand address();
+  ElementIndex element_index();
   std::vector<Operand> operand_list(std::string_view end);
   int64_t offset_tail();
 
@@ -100,6 +102,7 @@ class Parser {
   bool has_ahead_ = false;
   int depth_ = 0;
   std::vector<Names> scopes_{1};
+  bool has_elements_ = false;       // of arrays, as operands
   bool percent_variables_ = false;  // names that begin with % are not all registers
 };
 

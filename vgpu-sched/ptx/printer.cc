@@ -37,11 +37,6 @@ class Printer {
   }
   void put(const Symbol& s) {
     text += s.name;
-    if (s.index) {
-      text += '[';
-      number(*s.index);
-      text += ']';
-    }
     offset(s.offset);
   }
   void put(const Sink&) { text += '_'; }

@@ -90,6 +90,20 @@ Declaration Scope::find(std::string_view name) const {
   return {};
 }
 
+std::string unused_prefix(const Function& function, std::string prefix) {
+  std::vector<std::string_view> names;
+  for (const Variable& v : function.returns) names.push_back(v.name);
+  for (const Variable& v : function.parameters) names.push_back(v.name);
+  walk(*function.body, [&](const Statement& statement) {
+    if (const auto* registers = statement.as<Registers>())
+      for (const Registers::Name& name : registers->names) names.push_back(name.name);
+    if (const auto* variable = statement.as<Variable>()) names.push_back(variable->name);
+  });
+  const auto is_taken = [&](std::string_view name) { return name.starts_with(prefix); };
+  while (std::any_of(names.begin(), names.end(), is_taken)) prefix += '_';
+  return prefix;
+}
+
 CallParts call_parts(const Instruction& call) {
   const auto& operands = call.operands;
   CallParts parts;

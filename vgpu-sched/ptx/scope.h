@@ -77,6 +77,10 @@ void walk_operand(O& operand, F&& f) {
   }
 }
 
+// `prefix`, and as many underscores that no name that the function declares begins with it: names of new registers,
+// which no inner block hides.
+std::string unused_prefix(const Function& function, std::string prefix);
+
 // The parts of a `call`: call{.uni} [(returns),] target [, (arguments)] [, prototype or target list].
 struct CallParts {
   const Group* returns = nullptr;

@@ -48,12 +48,19 @@ struct Register {
   bool operator==(const Register&) const = default;
 };
 
+// What stands in the brackets of `array[3]` and `array[%r1+3]`.
+struct ElementIndex {
+  std::string by;  // a register; empty for none
+  int64_t plus = 0;
+  bool operator==(const ElementIndex&) const = default;
+};
+
 // A variable, parameter, function, label, prototype, target list or named constant (WARP_SZ): the opcode and Scope tell
-// which. `sym+4` outside of brackets carries the offset; `array[3]` an index in elements.
+// which. `sym+4` outside of brackets carries the offset. A complete tree has no index: parse() makes addresses.
 struct Symbol {
   std::string name;
   int64_t offset = 0;
-  std::optional<int64_t> index;
+  std::optional<ElementIndex> index;
   bool operator==(const Symbol&) const = default;
 };
 

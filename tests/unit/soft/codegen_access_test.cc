@@ -2,6 +2,7 @@
 // others look for (volatile and the like), which are not merged and not moved.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 
 #include "tests/unit/soft/codegen_harness.h"
@@ -145,6 +146,54 @@ TEST(CodegenAccess, VolatileWordsAreNeitherKeptNorMoved) {
   auto *in = array<uint32_t>(kWords), *out = array<uint32_t>(kWords);
   ASSERT_EQ(kernels.launch("k", {}, in, out).fault, 0u);
   for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane * 4], lane * (lane + 1) / 2) << lane;
+}
+
+// Elements by register: an index has 32 bits, whatever its register, and counts scalars.
+TEST(CodegenAccess, ElementsOfArrays) {
+  reset_memory();
+  Kernels kernels(R"(.version 8.5
+.target sm_90
+.address_size 64
+.global .align 8 .u64 table[32] = {3, 1, 4, 1, 5, 9, 2, 6};
+.global .align 16 .v4 .f32 vectors[2] = {{1.0, 2.0, 3.0, 4.0}, {5.0, 6.0, 7.0, 8.0}};
+.visible .entry k(.param .u64 out) {
+  .shared .align 4 .u32 shared[64];
+  .local .align 2 .b16 own[4];
+  .reg .b32 %r<9>; .reg .b64 %a, %d<4>; .reg .s16 %h<4>; .reg .f32 %f; .reg .pred %p;
+  ld.param.u64 %a, [out]; mov.u32 %r0, %laneid; mad.wide.u32 %a, %r0, 32, %a;
+  and.b32 %r1, %r0, 7;
+  ld.global.u64 %d0, table[%r1]; st.global.u64 [%a], %d0;
+  mov.b64 %d1, {%r1, 77};                   // the upper half does not count
+  ld.global.f32 %f, vectors[%d1]; st.global.f32 [%a+8], %f;
+  mov.b16 %h0, -1; add.s32 %r2, %r0, 1;
+  st.shared.u32 shared[%r2], %r0; st.shared.u32 shared[0], 100; bar.sync 0;
+  add.s32 %r2, %r0, -1;
+  ld.shared.u32 %r3, shared[%r2+1]; st.global.u32 [%a+12], %r3;
+  ld.shared.u32 %r3, shared[2]; st.global.u32 [%a+16], %r3;
+  { .reg .pred %q; setp.lt.u32 %q, %r0, 16; cvt.u16.u32 %h1, %r1; and.b16 %h1, %h1, 3;
+    st.local.b16 own[%h1], %h1; @%q st.local.b16 own[%h1], -5; ld.local.s16 %r4, own[%h1]; }
+  st.global.u32 [%a+20], %r4;
+  mov.u64 %d2, table[%h0+3]; ld.global.u64 %d2, [%d2]; st.global.u64 [%a+24], %d2;
+  ret;
+}
+)");
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  auto* const out = array<uint8_t>(32 * 32);
+  ASSERT_EQ(kernels.launch("k", {}, out).fault, 0u) << kernels.log();
+  constexpr uint64_t kTable[] = {3, 1, 4, 1, 5, 9, 2, 6};
+  const auto at = [&]<class T>(uint32_t lane, size_t offset, T) {
+    T value;
+    std::memcpy(&value, out + lane * 32 + offset, sizeof value);
+    return value;
+  };
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    EXPECT_EQ(at(lane, 0, uint64_t{}), kTable[lane % 8]) << lane;
+    EXPECT_EQ(at(lane, 8, float{}), 1.0F + static_cast<float>(lane % 8)) << lane;
+    EXPECT_EQ(at(lane, 12, uint32_t{}), lane == 0 ? 100 : lane - 1) << lane;
+    EXPECT_EQ(at(lane, 16, uint32_t{}), 1u) << lane;
+    EXPECT_EQ(at(lane, 20, int32_t{}), lane < 16 ? -5 : static_cast<int32_t>(lane % 4)) << lane;
+    EXPECT_EQ(at(lane, 24, uint64_t{}), 4u) << lane;
+  }
 }
 
 }  // namespace

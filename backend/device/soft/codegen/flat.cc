@@ -271,7 +271,7 @@ class Flattener {
       a.kind = ArgKind::kVar;
       a.var = find_place(d, s.name);
       if (!a.var) throw CompileError(line, "unknown variable " + s.name);
-      a.bits = static_cast<uint64_t>(s.offset) + (s.index ? *s.index * d.variable->element_bytes() : 0);
+      a.bits = static_cast<uint64_t>(s.offset);
     } else if (s.name == "WARP_SZ") {
       a.kind = ArgKind::kInt;
       a.bits = 32;
