@@ -233,6 +233,66 @@ TEST_P(Functions, CountForWhatAKernelTakes) {
 INSTANTIATE_TEST_SUITE_P(, Functions, ::testing::Values(false, true),
                          [](const auto& one) { return one.param ? "OneByOne" : "AtOnce"; });
 
+// Of each kind: `twice` returns in the middle under a guard and at its end without a word, `plain` takes memory too.
+TEST(Registers, AreArgumentsAndResults) {
+  Kernels kernels(R"(.version 8.0
+.target sm_90
+.address_size 64
+.func (.reg .u32 r, .reg .u64 wide) twice(.reg .u32 a, .reg .s16 b, .reg .u64 c)
+{
+  .reg .pred p; .reg .b32 t;
+  cvt.u64.u32 wide, a;
+  add.u64 wide, wide, c;
+  cvt.s32.s16 t, b;
+  add.u32 r, a, t;
+  setp.lt.u32 p, a, 16;
+  @p ret;
+  { .reg .b32 a; mov.b32 a, 1000; add.u32 r, r, a; }
+}
+.visible .func (.param .align 4 .b8 result[4]) plain(.reg .u64 base, .param .align 4 .b8 params[8])
+{
+  .reg .b32 %r<4>;
+  ld.param.b32 %r1, [params+4];
+  cvt.u32.u64 %r2, base;
+  add.u32 %r3, %r1, %r2;
+  st.param.b32 [result], %r3;
+  ret;
+}
+.global .align 8 .u64 table[1] = {plain};
+.visible .entry k(.param .u64 out) {
+  .reg .b32 %r<9>; .reg .b64 %a, %d<4>; .reg .s16 %h; .reg .pred %p;
+  ld.param.u64 %a, [out]; mov.u32 %r0, %laneid; mad.wide.u32 %a, %r0, 16, %a;
+  mov.b16 %h, -3;
+  mov.u32 %r1, 7; mov.u64 %d1, 8; setp.ne.u32 %p, %r0, 5;
+  @%p call (%r1, %d1), twice, (%r0, %h, 0x100000000);
+  { .param .align 4 .b8 in[8]; .param .align 4 .b8 back[4];
+    proto: .callprototype (.param .align 4 .b8 _[4]) _ (.reg .u64 base, .param .align 4 .b8 _[8]);
+    st.param.b32 [in+4], %r0;
+    cvt.u64.u32 %d2, %r1;
+    ld.global.u64 %d3, table[0];
+    call (back), %d3, (%d2, in), proto;
+    ld.param.b32 %r2, [back];
+  }
+  st.global.u64 [%a], %d1; st.global.u32 [%a+8], %r1; st.global.u32 [%a+12], %r2;
+  ret;
+}
+)");
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  reset_memory();
+  struct Row {
+    uint64_t wide;
+    uint32_t direct, by_pointer;
+  };
+  auto* const out = array<Row>(32);
+  ASSERT_EQ(kernels.launch("k", {}, out).fault, 0u) << kernels.log();
+  for (uint32_t i = 0; i < 32; ++i) {
+    const uint32_t direct = i == 5 ? 7 : i - 3 + (i < 16 ? 0 : 1000);
+    EXPECT_EQ(out[i].wide, i == 5 ? 8 : i + 0x100000000ull) << i;
+    EXPECT_EQ(out[i].direct, direct) << i;
+    EXPECT_EQ(out[i].by_pointer, direct + i) << i;
+  }
+}
+
 TEST(Glance, SeesCallsAndMemory) {
   const Glance seen = glance(R"({
   .local .align 16 .b8 depot[64];

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "vgpu-sched/ptx/parser.h"
 #include "vgpu-sched/ptx/printer.h"
+#include "vgpu-sched/ptx/register_parameters.h"
 
 namespace bandsaw::soft {
 namespace {
@@ -431,6 +433,12 @@ std::set<std::string> variables_defined(const ptx::Module& source) {
 }
 
 }  // namespace
+
+ptx::Module parsed(std::string_view text) {
+  ptx::Module module = ptx::parse(text);
+  ptx::parameters_in_memory(&module);
+  return module;
+}
 
 FlatModule flatten(const ptx::Module& source) {
   FlatModule m;

@@ -117,6 +117,9 @@ struct FlatModule {
   uint32_t fixed_shared_bytes = 0;          // module-scope shared variables
 };
 
+// The tree that flatten() takes: arguments and results of functions are in memory. Throws ptx::ParseError.
+ptx::Module parsed(std::string_view text);
+
 // Throws CompileError.
 FlatModule flatten(const ptx::Module& module);
 

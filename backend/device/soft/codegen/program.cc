@@ -39,7 +39,7 @@ class CompiledProgram final : public Program {
   CompiledProgram(std::string_view text, const CompileOptions& options)
       : outline_(with_device_runtime(std::string(text))), options_(options) {
     const bool large = bytes_of(outline_.functions()) > options.functions_at_once;
-    const ptx::Module tree = ptx::parse(outline_.declarations(!large));
+    const ptx::Module tree = parsed(outline_.declarations(!large));
     if (bytes_of(outline_.kernels()) <= options.checked_at_once) check_kernels();
     FlatModule flat = flatten(tree);
     variables_ = module_variables(flat);

@@ -164,7 +164,7 @@ std::string Unit::symbol(const ptx::Outline& outline, const std::string& name) {
 }
 
 Unit::Unit(const UnitSource& source, const ptx::Outline::Definition& root)
-    : source_(source), tree_(ptx::parse(source.text(root, true))), flat_(flatten(tree_)) {
+    : source_(source), tree_(parsed(source.text(root, true))), flat_(flatten(tree_)) {
   place_shared();
   for (auto& f : flat_.functions)
     if (f.source->name == root.name) root_ = &f;
