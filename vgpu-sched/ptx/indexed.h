@@ -1,4 +1,5 @@
-// Elements of arrays as operands (PTX ISA, section 6.4.2): `ld.global.u64 %rd1, array[%r1+2]`, `mov.u64 %rd1, array[2]`.
+// Elements of arrays as operands (PTX ISA, section 6.4.2): `ld.global.u64 %rd1, array[%r1+2]`, `mov.u64 %rd1,
+// array[2]`.
 #pragma once
 
 #include "vgpu-sched/ptx/tree.h"

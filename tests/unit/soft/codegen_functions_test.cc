@@ -235,6 +235,7 @@ INSTANTIATE_TEST_SUITE_P(, Functions, ::testing::Values(false, true),
 
 // Of each kind: `twice` returns in the middle under a guard and at its end without a word, `plain` takes memory too.
 TEST(Registers, AreArgumentsAndResults) {
+  reset_memory();
   Kernels kernels(R"(.version 8.0
 .target sm_90
 .address_size 64
@@ -278,7 +279,6 @@ TEST(Registers, AreArgumentsAndResults) {
 }
 )");
   ASSERT_TRUE(kernels.ok()) << kernels.log();
-  reset_memory();
   struct Row {
     uint64_t wide;
     uint32_t direct, by_pointer;

@@ -148,8 +148,9 @@ void Emitter::store_param(const Op& op) {
   if (bits < 8 || bits > 64) unsupported(op);
   V slot = param_slot(p);
   vec_ = true;
-  // Values for returns may come from several paths; keep what other lanes stored.
-  bool blend = a_.partial(block_) || op.guard >= 0;
+  // Values for returns may come from several paths, and from lanes that have returned; keep what other lanes stored.
+  const bool result = std::find(f_.returns.begin(), f_.returns.end(), p) != f_.returns.end();
+  const bool blend = result || a_.partial(block_) || op.guard >= 0;
   auto put = [&](V v, V where, llvm::Type* t) {
     if (blend) v = b_.CreateSelect(lanes_of(op_mask(op)), v, b_.CreateAlignedLoad(t, where, llvm::Align(32)));
     b_.CreateAlignedStore(v, where, llvm::Align(32));
