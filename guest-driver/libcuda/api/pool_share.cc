@@ -247,7 +247,10 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CU
   uint64_t made = 0;  // stands for the pool, and stays empty
   if (const CUresult result = wire::pool_create(call, vgpu_pool_props{}, &made); result != CUDA_SUCCESS) return result;
   *pool = from_wire<CUmemoryPool>(made);
-  return remember_pool(made, std::move(shared)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  PoolPlace place;
+  place.id = call.gpu().ordinal;
+  return remember_pool({.handle = made, .place = place, .shared = std::move(shared)}) ? CUDA_SUCCESS
+                                                                                      : CUDA_ERROR_UNKNOWN;
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {

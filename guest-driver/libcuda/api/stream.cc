@@ -126,8 +126,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
   if (result != CUDA_SUCCESS) return result;
   const bandsaw::managed::WorkWait wait(managed_work(), work_stream(call, on));
   result = wire::stream_synchronize(call, on);
-  if (result == CUDA_SUCCESS) wait.succeeded();
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  wait.succeeded();
+  tell_synchronised();
+  return CUDA_SUCCESS;
 }
 
 CUresult cuStreamQuery(CUstream stream) {

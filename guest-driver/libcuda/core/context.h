@@ -54,6 +54,10 @@ Context* context_of_handle(uint64_t handle);
 using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
 
+// Called when the program has waited for a context, a stream or an event. One function is remembered.
+void on_synchronised(void (*function)());
+void tell_synchronised();
+
 // For the entry points about contexts.
 Context* new_context(VirtualGpu* gpu, bool primary);  // known to from_program from now on
 void end_context(Context* context);                   // runs the functions above and the storage's destructors
