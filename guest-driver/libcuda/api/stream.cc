@@ -230,6 +230,7 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
 CUresult cuStreamGetDevResource(CUstream stream, CUdevResource* resource, CUdevResourceType type) {
   Call call;
   if (!call.require_context()) return call.status();
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
   if (result != CUDA_SUCCESS) return result;
