@@ -237,13 +237,22 @@ static void take_descriptor(int socket) {
   tell(socket);
 }
 
-static CUmemoryPool make_pool() {
+// A host's memory is its own at first.
+static void let_device(CUmemoryPool pool, CUmemLocationType where) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (where != CU_MEM_LOCATION_TYPE_DEVICE) CHECK_DRIVER(cuMemPoolSetAccess(pool, &access, 1));
+}
+
+static CUmemoryPool make_pool(CUmemLocationType where) {
   CUmemPoolProps props{};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  props.location.type = where;
   props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUmemoryPool pool = nullptr;
   CHECK_DRIVER(cuMemPoolCreate(&pool, &props));
+  let_device(pool, where);
   return pool;
 }
 
@@ -253,9 +262,10 @@ static unsigned long long used(CUmemoryPool pool) {
   return bytes;
 }
 
+template <CUmemLocationType where>
 static void give_pool(int socket) {
   CHECK(cudaFree(nullptr));
-  const CUmemoryPool pool = make_pool(), other = make_pool();
+  const CUmemoryPool pool = make_pool(where), other = make_pool(where);
   int descriptor = -1;
   CHECK_DRIVER(cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   CUdeviceptr large = 0, small = 0, foreign = 0, plain = 0;
@@ -295,6 +305,7 @@ static void give_pool(int socket) {
   CHECK_DRIVER(cuMemPoolDestroy(other));
 }
 
+template <CUmemLocationType where>
 static void take_pool(int socket) {
   const int descriptor = receive_descriptor(socket);
   CUmemPoolPtrExportData letters[3];
@@ -304,6 +315,7 @@ static void take_pool(int socket) {
   void* const shareable = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
   CHECK_DRIVER(cuMemPoolImportFromShareableHandle(&pool, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   close(descriptor);
+  let_device(pool, where);
   CUdeviceptr large = 0, small = 0, none = 0;
   CHECK_DRIVER(cuMemPoolImportPointer(&large, pool, &letters[0]));
   CHECK_DRIVER(cuMemPoolImportPointer(&small, pool, &letters[1]));
@@ -375,7 +387,8 @@ int main() {
       {"memory", both<give_memory, take_memory>},
       {"events", both<give_event, take_event>},
       {"descriptors", both<give_descriptor, take_descriptor>},
-      {"pools", both<give_pool, take_pool>},
+      {"pools", both<give_pool<CU_MEM_LOCATION_TYPE_DEVICE>, take_pool<CU_MEM_LOCATION_TYPE_DEVICE>>},
+      {"pools of the host", both<give_pool<CU_MEM_LOCATION_TYPE_HOST_NUMA>, take_pool<CU_MEM_LOCATION_TYPE_HOST_NUMA>>},
       {"external memory", both<give_descriptor, take_external>},
   });
 }

@@ -160,17 +160,15 @@ CUresult check_kept_props(const CUmemPoolProps& props, const PoolPlace& place) {
   if (props.usage || (props.handleTypes && never_shared) || (props.maxSize && place.managed())) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!props.handleTypes) return CUDA_SUCCESS;
-  log_unsupported("memory pools of host memory for other processes");
-  return CUDA_ERROR_NOT_SUPPORTED;
+  return CUDA_SUCCESS;
 }
 
 CUresult check_props(const CUmemPoolProps* props, PoolPlace* place) {
   if (const CUresult result = find_place(&props->location, props->allocType, place); result != CUDA_SUCCESS) {
     return result;
   }
-  if (!place->on_device()) return check_kept_props(*props, *place);
-  if (!(props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return CUDA_SUCCESS;
+  const CUresult result = place->on_device() ? CUDA_SUCCESS : check_kept_props(*props, *place);
+  if (result != CUDA_SUCCESS || !(props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return result;
   log_unsupported("memory pools that are exported by other handles than descriptors");
   return CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -180,7 +178,7 @@ CUresult check_props(const CUmemPoolProps* props, PoolPlace* place) {
 HandleTable<PoolRecord>& pool_table() { return pools().table; }
 
 bool remember_pool(PoolRecord pool) {
-  if (!pool.place.on_device()) pool.kept = make_kept_pool(pool.handle, pool.place, pool.max_bytes);
+  if (!pool.place.on_device() && !pool.kept) pool.kept = make_kept_pool(pool.handle, pool.place, pool.max_bytes);
   return pools().table.insert(std::make_unique<PoolRecord>(std::move(pool))) != nullptr;
 }
 
@@ -246,7 +244,10 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   CUresult result = check_props(props, &place);
   if (result != CUDA_SUCCESS) return result;
   std::unique_ptr<SharedPool> shared;
-  if (props->handleTypes) {
+  std::unique_ptr<PoolFile> file;
+  if (props->handleTypes && !place.on_device()) {
+    if (!(file = PoolFile::make(place.id, props->maxSize))) return CUDA_ERROR_OUT_OF_MEMORY;
+  } else if (props->handleTypes) {
     if (!can_share_memory()) return CUDA_ERROR_NOT_SUPPORTED;
     if (!(shared = make_shared_pool())) return CUDA_ERROR_OPERATING_SYSTEM;
   }
@@ -256,6 +257,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   if (result != CUDA_SUCCESS) return result;
   PoolRecord made{.handle = handle, .place = place, .shared = std::move(shared), .max_bytes = props->maxSize};
   made.handle_types = props->handleTypes;
+  if (file) made.kept = make_kept_pool(handle, place, props->maxSize, std::move(file));
   if (!remember_pool(std::move(made))) return CUDA_ERROR_UNKNOWN;
   *pool = from_wire<CUmemoryPool>(handle);
   return CUDA_SUCCESS;

@@ -45,7 +45,8 @@ struct PoolRecord {
 };
 
 HandleTable<PoolRecord>& pool_table();
-// Takes note of a pool that the host has made; of `pool` all but `kept` is set. False: its handle is no handle.
+// Takes note of a pool that the host has made. One that is kept here needs `kept` only if it has a file. False: its
+// handle is no handle.
 bool remember_pool(PoolRecord pool);
 
 // What cuMemPoolSetAccess says of a device that is not the pool's. NOT_SUPPORTED: the pool has memory already that

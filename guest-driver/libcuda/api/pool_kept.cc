@@ -88,8 +88,8 @@ CUresult find_place(const CUmemLocation* location, CUmemAllocationType type, Poo
   }
 }
 
-KeptPool::KeptPool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes)
-    : handle_(handle), place_(place), max_bytes_(round_to_pages(max_bytes)) {
+KeptPool::KeptPool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes, std::unique_ptr<PoolFile> file)
+    : handle_(handle), place_(place), max_bytes_(round_to_pages(max_bytes)), file_(std::move(file)) {
   access_.fill(place.managed() ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
@@ -99,6 +99,7 @@ CUresult KeptPool::make(Call& call, uint64_t bytes) {
   block.bytes = bytes;
   const int node = place_.where == CU_MEM_LOCATION_TYPE_HOST_NUMA ? place_.id : kAnyNode;
   const CUresult result = place_.managed() ? allocate_unowned(call, bytes, &block.base)
+                          : file_          ? file_->allocate(call.gpu(), bytes, &block.base)
                                            : allocate_host(call.gpu(), bytes, node, &block.base);
   if (result != CUDA_SUCCESS) return result;
   used_.push_front(block);
@@ -152,16 +153,11 @@ CUresult KeptPool::take_after_waiting(Call& call, uint64_t bytes, uint64_t strea
   return make(call, bytes);
 }
 
-CUresult KeptPool::allocate(Call& call, uint64_t bytes, uint64_t stream, CUdeviceptr* address) {
-  if (bytes > VGPU_WINDOW_PART_BYTES) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t rounded = round_to_pages(bytes);
-  std::lock_guard lock(mutex_);
-  CUresult result = take(call, rounded, stream);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = take_after_waiting(call, rounded, stream);
-  if (result != CUDA_SUCCESS) return result;
+// The first block of those in use is the program's from now on.
+void KeptPool::give(uint64_t bytes, CUdeviceptr* address) {
   Block& block = used_.front();
-  block.used = rounded;
-  used_bytes_ += rounded;
+  block.used = round_to_pages(bytes);
+  used_bytes_ += block.used;
   most_used_ = std::max(most_used_, used_bytes_);
   AddressMap::get().add({.base = block.base,
                          .bytes = bytes,
@@ -171,6 +167,30 @@ CUresult KeptPool::allocate(Call& call, uint64_t bytes, uint64_t stream, CUdevic
                          .pool = handle_});
   if (place_.managed()) begin_unowned(block.base, bytes, place_.location());
   *address = block.base;
+}
+
+CUresult KeptPool::allocate(Call& call, uint64_t bytes, uint64_t stream, CUdeviceptr* address) {
+  if (file_ && file_->imported()) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > VGPU_WINDOW_PART_BYTES) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t rounded = round_to_pages(bytes);
+  std::lock_guard lock(mutex_);
+  CUresult result = take(call, rounded, stream);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = take_after_waiting(call, rounded, stream);
+  if (result == CUDA_SUCCESS) give(bytes, address);
+  return result;
+}
+
+CUresult KeptPool::map(Call& call, const FileRange& range, uint64_t bytes, CUdeviceptr* address) {
+  if (!file_ || !file_->imported() || !bytes || bytes > range.bytes) return CUDA_ERROR_INVALID_VALUE;
+  Block block;
+  block.bytes = range.bytes;
+  const CUresult result = file_->map(call.gpu(), range, &block.base);
+  if (result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(mutex_);
+  used_.push_front(block);
+  reserved_ += block.bytes;
+  most_reserved_ = std::max(most_reserved_, reserved_);
+  give(bytes, address);
   return CUDA_SUCCESS;
 }
 
@@ -245,7 +265,9 @@ void KeptPool::release(uint64_t keep) {
       static_cast<void>(wire::event_destroy(there, block->event));
     }
     // Fails only when the host is gone, and then there is nothing to give back.
-    static_cast<void>(place_.managed() ? release_unowned(block->base) : host_blocks().release_idle(block->base));
+    static_cast<void>(place_.managed() ? release_unowned(block->base)
+                      : file_          ? file_->release(block->base)
+                                       : host_blocks().release_idle(block->base));
     reserved_ -= block->bytes;
     block = free_.erase(block);
     kept_pools().free_blocks.fetch_sub(1);
@@ -332,9 +354,10 @@ void KeptPool::set_access(const VirtualGpu& gpu, CUmemAccess_flags flags) {
   access_[gpu.part] = flags;
 }
 
-std::shared_ptr<KeptPool> make_kept_pool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes) {
+std::shared_ptr<KeptPool> make_kept_pool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes,
+                                         std::unique_ptr<PoolFile> file) {
   on_synchronised(trim_all_pools);
-  auto pool = std::make_shared<KeptPool>(handle, place, max_bytes);
+  auto pool = std::make_shared<KeptPool>(handle, place, max_bytes, std::move(file));
   std::lock_guard lock(kept_pools().mutex);
   kept_pools().of_handle[handle] = pool;
   return pool;

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/pool_file.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "memory/managed/work_table.h"
@@ -40,8 +41,8 @@ CUresult find_place(const CUmemLocation* location, CUmemAllocationType type, Poo
 // Thread-safe.
 class KeptPool {
  public:
-  // `handle` is the program's; `max_bytes`: 0 for as much as there is.
-  KeptPool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes);
+  // `handle` is the program's; `max_bytes`: 0 for as much as there is; `file`: what other processes may have of it.
+  KeptPool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes, std::unique_ptr<PoolFile> file);
 
   // On the stream's device. CUDA_ERROR_OUT_OF_MEMORY: also of the pool's own limit. May wait for freed memory then.
   CUresult allocate(Call& call, uint64_t bytes, uint64_t stream, CUdeviceptr* address);
@@ -65,6 +66,9 @@ class KeptPool {
   void set_access(const VirtualGpu& gpu, CUmemAccess_flags flags);
 
   const PoolPlace& place() const { return place_; }
+  PoolFile* file() const { return file_.get(); }  // null: nobody else may have it
+  // Of another process's pool: memory that it has allocated, `bytes` of it the program's.
+  CUresult map(Call& call, const FileRange& range, uint64_t bytes, CUdeviceptr* address);
 
  private:
   using StreamKey = decltype(bandsaw::managed::WorkStream{}.key());
@@ -86,11 +90,13 @@ class KeptPool {
   bool is_idle(Block* block);
   void release(uint64_t keep);
   Blocks::iterator find_used(uint64_t base);
+  void give(uint64_t bytes, CUdeviceptr* address);
   void freed(Blocks::iterator block);
 
   const uint64_t handle_;
   const PoolPlace place_;
   const uint64_t max_bytes_;
+  const std::unique_ptr<PoolFile> file_;
 
   std::mutex mutex_;  // guards the following
   Blocks used_;       // the one given out last is first
@@ -103,7 +109,8 @@ class KeptPool {
 };
 
 // The pool is known by its handle until it is abandoned and nothing of it is left.
-std::shared_ptr<KeptPool> make_kept_pool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes);
+std::shared_ptr<KeptPool> make_kept_pool(uint64_t handle, const PoolPlace& place, uint64_t max_bytes,
+                                         std::unique_ptr<PoolFile> file = nullptr);
 // The pool that this memory is of; null: it is of none that is kept here.
 std::shared_ptr<KeptPool> kept_pool_of(const Range& range);
 void abandon_kept_pool(uint64_t handle);
