@@ -303,13 +303,15 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CU
                                                                                       : CUDA_ERROR_UNKNOWN;
 }
 
+// Threads without a context call it too: Python's, that hand objects over to other processes.
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (call.failed()) return call.status();
   const auto range = AddressMap::get().find(address);
   if (data && range && range->base == address && export_host_pointer(*range, data)) return CUDA_SUCCESS;
   const SharedPool* const pool = range ? shared_pool_of(*range) : nullptr;
   if (!data || !pool || pool->imported || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  call.go_to(gpu_of(*range));
   PointerToken token;
   token.pool = pool->id;
   token.memory.length = range->bytes;
@@ -323,9 +325,10 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
 
 CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (call.failed()) return call.status();
   const PoolRecord* const record = pool_table().find(pool);
   if (address && data && record && record->kept) return import_host_pointer(call, *record->kept, *data, address);
+  if (!call.require_context()) return call.status();
   if (!address || !data || !record || !record->shared || !record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
   PointerToken token;
   std::memcpy(static_cast<void*>(&token), data, sizeof(token));
