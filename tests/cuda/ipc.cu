@@ -323,6 +323,9 @@ static void take_pool(int socket) {
   EXPECT(cuMemPoolImportPointer(&none, pool, &letters[2]) != CUDA_SUCCESS);  // of another pool
   EXPECT(cuMemAllocFromPoolAsync(&none, 64, pool, nullptr) != CUDA_SUCCESS);
   EXPECT(cuDeviceSetMemPool(0, pool) != CUDA_SUCCESS);
+  CUmemLocation location{};
+  location.type = where;
+  EXPECT(cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool) != CUDA_SUCCESS);
   expect_values(reinterpret_cast<int*>(large), kCount, 3, 0);
   expect_values(reinterpret_cast<int*>(small), kSmall, 7, 0);
   add<<<blocks(kCount), 256>>>(reinterpret_cast<int*>(large), kCount, 1);

@@ -147,7 +147,7 @@ CUresult give_pool(CUmemoryPool* pool, const PoolPlace& place, CUresult (*which)
 CUresult set_current(const PoolPlace& place, CUmemoryPool pool) {
   const PoolRecord* const record = pools().table.find(pool);
   if (!record || record->place != place) return CUDA_ERROR_INVALID_VALUE;
-  if (record->shared && record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (is_imported(*record)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(pools().mutex);
   pools().of[place].current = to_wire(pool);
   return CUDA_SUCCESS;
@@ -176,6 +176,11 @@ CUresult check_props(const CUmemPoolProps* props, PoolPlace* place) {
 }  // namespace
 
 HandleTable<PoolRecord>& pool_table() { return pools().table; }
+
+bool is_imported(const PoolRecord& pool) {
+  const PoolFile* const file = pool.kept ? pool.kept->file() : nullptr;
+  return file ? file->imported() : pool.shared && pool.shared->imported;
+}
 
 bool remember_pool(PoolRecord pool) {
   if (!pool.place.on_device() && !pool.kept) pool.kept = make_kept_pool(pool.handle, pool.place, pool.max_bytes);

@@ -44,6 +44,9 @@ struct PoolRecord {
   std::shared_ptr<KeptPool> kept{};  // null: its memory is the device's; else the host's pool stays empty
 };
 
+// Nothing can be allocated from it.
+bool is_imported(const PoolRecord& pool);
+
 HandleTable<PoolRecord>& pool_table();
 // Takes note of a pool that the host has made. One that is kept here needs `kept` only if it has a file. False: its
 // handle is no handle.

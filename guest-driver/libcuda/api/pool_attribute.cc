@@ -2,10 +2,8 @@
 #include <cstring>
 
 #include "guest-driver/libcuda/api/pool.h"
-#include "guest-driver/libcuda/api/vmm.h"
 #include "guest-driver/libcuda/api/vmm_host.h"
 #include "guest-driver/libcuda/core/device.h"
-#include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {

@@ -265,8 +265,7 @@ CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmem
   if (const CUresult state = health(); state != CUDA_SUCCESS) return state;
   const PoolRecord* const record = pool_table().find(pool);
   const PoolFile* const of_host = record && record->kept ? record->kept->file() : nullptr;
-  const bool imported = of_host ? of_host->imported() : record && record->shared && record->shared->imported;
-  if (!handle || !record || imported || (!of_host && !record->shared)) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !record || is_imported(*record) || (!of_host && !record->shared)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_pool_handle(type, flags); result != CUDA_SUCCESS) return result;
   if (of_host) {
     *static_cast<int*>(handle) = of_host->share();
