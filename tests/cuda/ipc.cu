@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -237,13 +238,22 @@ static void take_descriptor(int socket) {
   tell(socket);
 }
 
-static CUmemoryPool make_pool() {
+// A host's memory is its own at first.
+static void let_device(CUmemoryPool pool, CUmemLocationType where) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (where != CU_MEM_LOCATION_TYPE_DEVICE) CHECK_DRIVER(cuMemPoolSetAccess(pool, &access, 1));
+}
+
+static CUmemoryPool make_pool(CUmemLocationType where) {
   CUmemPoolProps props{};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  props.location.type = where;
   props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUmemoryPool pool = nullptr;
   CHECK_DRIVER(cuMemPoolCreate(&pool, &props));
+  let_device(pool, where);
   return pool;
 }
 
@@ -253,9 +263,10 @@ static unsigned long long used(CUmemoryPool pool) {
   return bytes;
 }
 
+template <CUmemLocationType where>
 static void give_pool(int socket) {
   CHECK(cudaFree(nullptr));
-  const CUmemoryPool pool = make_pool(), other = make_pool();
+  const CUmemoryPool pool = make_pool(where), other = make_pool(where);
   int descriptor = -1;
   CHECK_DRIVER(cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   CUdeviceptr large = 0, small = 0, foreign = 0, plain = 0;
@@ -270,7 +281,7 @@ static void give_pool(int socket) {
   fill<<<blocks(kSmall), 256, 0, stream>>>(reinterpret_cast<int*>(small), kSmall, 7);
   CHECK(cudaStreamSynchronize(stream));
   CUmemPoolPtrExportData letters[3];
-  CHECK_DRIVER(cuMemPoolExportPointer(&letters[0], large));
+  std::thread([&] { CHECK_DRIVER(cuMemPoolExportPointer(&letters[0], large)); }).join();  // it has no context
   CHECK_DRIVER(cuMemPoolExportPointer(&letters[1], small));
   CHECK_DRIVER(cuMemPoolExportPointer(&letters[2], foreign));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportPointer(&letters[2], plain));
@@ -295,6 +306,7 @@ static void give_pool(int socket) {
   CHECK_DRIVER(cuMemPoolDestroy(other));
 }
 
+template <CUmemLocationType where>
 static void take_pool(int socket) {
   const int descriptor = receive_descriptor(socket);
   CUmemPoolPtrExportData letters[3];
@@ -304,12 +316,16 @@ static void take_pool(int socket) {
   void* const shareable = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
   CHECK_DRIVER(cuMemPoolImportFromShareableHandle(&pool, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   close(descriptor);
+  let_device(pool, where);
   CUdeviceptr large = 0, small = 0, none = 0;
   CHECK_DRIVER(cuMemPoolImportPointer(&large, pool, &letters[0]));
   CHECK_DRIVER(cuMemPoolImportPointer(&small, pool, &letters[1]));
   EXPECT(cuMemPoolImportPointer(&none, pool, &letters[2]) != CUDA_SUCCESS);  // of another pool
   EXPECT(cuMemAllocFromPoolAsync(&none, 64, pool, nullptr) != CUDA_SUCCESS);
   EXPECT(cuDeviceSetMemPool(0, pool) != CUDA_SUCCESS);
+  CUmemLocation location{};
+  location.type = where;
+  EXPECT(cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool) != CUDA_SUCCESS);
   expect_values(reinterpret_cast<int*>(large), kCount, 3, 0);
   expect_values(reinterpret_cast<int*>(small), kSmall, 7, 0);
   add<<<blocks(kCount), 256>>>(reinterpret_cast<int*>(large), kCount, 1);
@@ -375,7 +391,8 @@ int main() {
       {"memory", both<give_memory, take_memory>},
       {"events", both<give_event, take_event>},
       {"descriptors", both<give_descriptor, take_descriptor>},
-      {"pools", both<give_pool, take_pool>},
+      {"pools", both<give_pool<CU_MEM_LOCATION_TYPE_DEVICE>, take_pool<CU_MEM_LOCATION_TYPE_DEVICE>>},
+      {"pools of the host", both<give_pool<CU_MEM_LOCATION_TYPE_HOST_NUMA>, take_pool<CU_MEM_LOCATION_TYPE_HOST_NUMA>>},
       {"external memory", both<give_descriptor, take_external>},
   });
 }

@@ -199,6 +199,47 @@ static void resources() {
   CHECK_DRIVER(cuGreenCtxDestroy(green));
 }
 
+struct QueueConfig {
+  CUdevice device;
+  unsigned limit, scope;
+};
+
+// What a green context is to have of the queues between its streams and the device.
+static void queues() {
+  constexpr auto kConfig = static_cast<CUdevResourceType>(1000), kQueues = static_cast<CUdevResourceType>(10000);
+  CUresult (*of_stream)(CUstream, CUdevResource*, CUdevResourceType);
+  if (!find("cuStreamGetDevResource", 13010, &of_stream)) return;
+  CUdevResource all{}, config{}, of_context{}, found{};
+  CHECK_DRIVER(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+  CHECK_DRIVER(cuDeviceGetDevResource(0, &config, kConfig));
+  EXPECT_EQ(config.type, kConfig);
+  QueueConfig said;
+  std::memcpy(&said, config._oversize, sizeof(said));
+  EXPECT_EQ(said.device, 0);
+  EXPECT(said.limit >= 1 && said.limit <= 32 && said.scope == 0);
+  said.limit = 2;
+  said.scope = 1;  // apart from others
+  std::memcpy(config._oversize, &said, sizeof(said));
+  CUdevResource parts[] = {all, config};
+  CUdevResourceDesc description;
+  CUgreenCtx first, second;
+  CHECK_DRIVER(cuDevResourceGenerateDesc(&description, parts, 2));
+  CHECK_DRIVER(cuGreenCtxCreate(&first, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+  CHECK_DRIVER(cuGreenCtxGetDevResource(first, &found, kConfig));
+  std::memcpy(&said, found._oversize, sizeof(said));
+  EXPECT_EQ(said.scope, 1u);
+  CHECK_DRIVER(cuGreenCtxGetDevResource(first, &of_context, kQueues));
+  parts[1] = of_context;
+  CHECK_DRIVER(cuDevResourceGenerateDesc(&description, parts, 2));
+  CHECK_DRIVER(cuGreenCtxCreate(&second, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+  CUstream stream;
+  CHECK_DRIVER(cuGreenCtxStreamCreate(&stream, second, CU_STREAM_NON_BLOCKING, 0));
+  EXPECT(of_stream(stream, &found, kConfig) == CUDA_ERROR_INVALID_RESOURCE_TYPE);
+  CHECK_DRIVER(cuStreamDestroy(stream));
+  CHECK_DRIVER(cuGreenCtxDestroy(second));
+  CHECK_DRIVER(cuGreenCtxDestroy(first));
+}
+
 int main() {
   int* data;
   CHECK(cudaMalloc(&data, 400));
@@ -208,6 +249,7 @@ int main() {
   host_functions();
   copies(data);
   resources();
+  queues();
   CHECK(cudaFree(data));
   return passed();
 }

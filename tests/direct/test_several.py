@@ -74,6 +74,12 @@ def test_all_work_at_once(names):
     assert status == 0, output
 
 
+def test_pools_of_the_host_do_beside_another_device():
+    """Managed memory stays with the program there, and so does what its pools give."""
+    status, output = Program(SOURCES / "host_pools.cu").run(direct_environment(",".join(NAMES[:2])), 60)
+    assert status == 0, output
+
+
 def test_a_fault_of_one_leaves_the_others():
     status, output = Program(REPO / "tests/direct/device_fault.cu").run(direct_environment(ALL), 60)
     assert status == 0, output

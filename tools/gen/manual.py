@@ -6,7 +6,7 @@ import tomllib
 
 import wire
 
-KEYS = {"value", "default", "text", "unread"}
+KEYS = {"value", "default", "text"}
 # module_param(NAME, TYPE, MODE) and the text for `modinfo`.
 PARAMETER = re.compile(r"^module_param\((\w+), (\w+), 0(\d+)\);\s*MODULE_PARM_DESC\(\1, \"([^\"]*)\"\);", re.MULTILINE)
 DEFAULT = r"^static [\w ]+ {} = (\w+);"

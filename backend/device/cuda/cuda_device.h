@@ -383,6 +383,8 @@ class CudaDevice final : public Device, public GivesAgain {
 
   // device_graph.cc, device_node.cc
   CudaGraphRef wrap_graph(CUgraph graph, bool owned);
+  CudaGraphRef wrap_inner(const CudaGraphRef& outer, CUgraph graph);
+  void forget_inner(const CudaNode& node);
   NodeRef wrap_node(const CudaGraphRef& graph, CUgraphNode node);
   CUresult wrap_nodes(const CudaGraphRef& graph, const std::vector<CUgraphNode>& handles, std::vector<NodeRef>* nodes);
   CUresult kernel_params(const Launch& launch, KernelParams* out);
@@ -394,7 +396,7 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult get_kernel(CUgraphNode node, NodeContent* content);
   CUresult get_host(CudaNode& node, NodeContent* content);
   CUresult get_child(CudaNode& node, NodeContent* content);
-  static void took_child(const CudaGraphRef& graph, CudaNode& node, const NodeContent& content);
+  void took_child(const CudaGraphRef& graph, CudaNode& node, const NodeContent& content);
   CUresult get_allocation(CudaNode& node, CUgraphNodeType type, NodeContent* content);
   CUresult get_content(CudaNode& node, CUgraphNodeType type, NodeContent* content);
 

@@ -39,6 +39,27 @@ CudaGraphRef CudaDevice::wrap_graph(CUgraph graph, bool owned) {
   return known;
 }
 
+// The same for one that the driver has within another, for a node.
+CudaGraphRef CudaDevice::wrap_inner(const CudaGraphRef& outer, CUgraph graph) {
+  std::lock_guard lock(graphs_mutex_);
+  if (CudaGraphRef known = graphs_[graph].lock()) return known;
+  const CudaGraphRef made = CudaGraph::within(outer, std::make_shared<CudaGraph>(driver_, graph, false));
+  graphs_[graph] = made;
+  return made;
+}
+
+// The driver has destroyed the node's graphs, and may give others their handles.
+void CudaDevice::forget_inner(const CudaNode& node) {
+  std::vector<CUgraph> handles = node.bodies;
+  handles.push_back(node.child);
+  std::lock_guard lock(graphs_mutex_);
+  for (const CUgraph handle : handles) {
+    const auto found = graphs_.find(handle);
+    const CudaGraphRef gone = found == graphs_.end() ? nullptr : found->second.lock();
+    for (const CUgraph one : gone ? gone->with_inner() : std::vector<CUgraph>()) graphs_.erase(one);
+  }
+}
+
 NodeRef CudaDevice::wrap_node(const CudaGraphRef& graph, CUgraphNode node) {
   std::lock_guard lock(graph->mutex);
   CudaNodeRef& known = graph->nodes[node];
@@ -70,7 +91,7 @@ CUresult CudaDevice::graph_clone(const GraphRef& graph, GraphRef* clone) {
   const CUresult result = check(driver_->cuGraphClone(&made, as(graph).handle));
   if (result != CUDA_SUCCESS) return result;
   const CudaGraphRef copy = wrap_graph(made, true);
-  copy->keep(graph);
+  copy->keep_functions_of(as(graph));
   copy->copy_of = std::static_pointer_cast<CudaGraph>(graph);
   *clone = copy;
   return CUDA_SUCCESS;
@@ -136,15 +157,15 @@ CUresult CudaDevice::add_conditional(const CudaGraphRef& graph, const std::vecto
   *node = wrap_node(graph, made);
   CudaNode& added = as(*node);
   added.conditional = content.conditional;
-  for (uint32_t i = 0; i < content.conditional.size; ++i) {
-    added.bodies.push_back(wrap_graph(params.conditional.phGraph_out[i], false));
-    added.bodies.back()->keep(graph);
-  }
+  added.bodies.assign(params.conditional.phGraph_out, params.conditional.phGraph_out + content.conditional.size);
   return CUDA_SUCCESS;
 }
 
 CUresult CudaDevice::node_bodies(const NodeRef& node, std::vector<GraphRef>* bodies) {
-  bodies->assign(as(node).bodies.begin(), as(node).bodies.end());
+  const CudaGraphRef graph = as(node).graph.lock();
+  for (const CUgraph body : as(node).bodies) {
+    if (graph) bodies->push_back(wrap_inner(graph, body));
+  }
   return bodies->empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -213,6 +234,7 @@ CUresult CudaDevice::node_destroy(const NodeRef& node) {
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = check(driver_->cuGraphDestroyNode(as(node).handle));
   if (result != CUDA_SUCCESS) return result;
+  forget_inner(as(node));
   std::lock_guard lock(graph->mutex);
   graph->nodes.erase(as(node).handle);
   return CUDA_SUCCESS;

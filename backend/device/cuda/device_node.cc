@@ -225,20 +225,21 @@ CUresult CudaDevice::get_host(CudaNode& node, NodeContent* content) {
 
 // What the node had before has gone with the driver's call.
 void CudaDevice::took_child(const CudaGraphRef& graph, CudaNode& node, const NodeContent& content) {
+  forget_inner(node);
   node.child = nullptr;
-  if (!content.moved) return graph->keep(content.child);  // its host functions
-  node.child = std::static_pointer_cast<CudaGraph>(content.child);
-  node.child->owned = false;  // the driver destroys it with its parent
+  if (!content.moved) return graph->keep_functions_of(as(content.child));
+  node.child = as(content.child).handle;
+  std::lock_guard lock(graphs_mutex_);
+  graphs_[node.child] = CudaGraph::within(graph, std::static_pointer_cast<CudaGraph>(content.child));
 }
 
 CUresult CudaDevice::get_child(CudaNode& node, NodeContent* content) {
   CUgraph child = nullptr;
   if (const CUresult result = driver_->cuGraphChildGraphNodeGetGraph(node.handle, &child)) return result;
-  if (!node.child) {
-    node.child = wrap_graph(child, false);
-    node.child->keep(node.graph.lock());
-  }
-  content->child = node.child;
+  const CudaGraphRef graph = node.graph.lock();
+  if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  node.child = child;
+  content->child = wrap_inner(graph, child);
   return CUDA_SUCCESS;
 }
 

@@ -84,12 +84,44 @@ CUresult CudaModule::unload() {
 }
 
 CudaGraph::~CudaGraph() {
-  if (owned) driver_->cuGraphDestroy(handle);
+  if (owned && !is_inner_) driver_->cuGraphDestroy(handle);
 }
 
-void CudaGraph::keep(std::shared_ptr<void> what) {
+void CudaGraph::keep(std::shared_ptr<HostFunction> function) {
   std::lock_guard lock(mutex);
-  keeps.push_back(std::move(what));
+  functions_.insert(std::move(function));
+}
+
+void CudaGraph::add_functions_to(Functions* all) {
+  std::lock_guard lock(mutex);
+  all->insert(functions_.begin(), functions_.end());
+  for (const auto& graph : inner_) graph->add_functions_to(all);
+}
+
+void CudaGraph::keep_functions_of(CudaGraph& other) {
+  Functions all;
+  other.add_functions_to(&all);
+  std::lock_guard lock(mutex);
+  functions_.merge(all);
+}
+
+std::vector<CUgraph> CudaGraph::with_inner() {
+  std::vector<CUgraph> handles{handle};
+  std::lock_guard lock(mutex);
+  for (const auto& graph : inner_) {
+    const std::vector<CUgraph> more = graph->with_inner();
+    handles.insert(handles.end(), more.begin(), more.end());
+  }
+  return handles;
+}
+
+std::shared_ptr<CudaGraph> CudaGraph::within(const std::shared_ptr<CudaGraph>& outer,
+                                             std::shared_ptr<CudaGraph> inner) {
+  inner->is_inner_ = true;
+  std::shared_ptr<CudaGraph> both(outer, inner.get());
+  std::lock_guard lock(outer->mutex);
+  outer->inner_.push_back(std::move(inner));
+  return both;
 }
 
 void CudaExec::keep(std::shared_ptr<void> what) {

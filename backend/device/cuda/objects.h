@@ -201,13 +201,13 @@ class CudaNode final : public Node {
  public:
   CUgraphNode handle = nullptr;
   std::weak_ptr<CudaGraph> graph;
-  std::shared_ptr<CudaGraph> child;     // of a child graph node, as soon as somebody looks
+  CUgraph child = nullptr;              // of a child graph node, as soon as somebody looks
   std::shared_ptr<HostFunction> host;   // of a host node
   EventRef event;                       // of an event node
   NodeRef original;                     // where the driver does not know what it is a copy of
   PoolRef pool;                         // of an allocation node
   vgpu_conditional_node conditional{};  // of a conditional node, with the graphs that the driver made for it
-  std::vector<std::shared_ptr<CudaGraph>> bodies;
+  std::vector<CUgraph> bodies;
 };
 using CudaNodeRef = std::shared_ptr<CudaNode>;
 
@@ -216,21 +216,33 @@ class CudaGraph final : public Graph {
   CudaGraph(DriverRef driver, CUgraph graph, bool is_owned)
       : handle(graph), owned(is_owned), driver_(std::move(driver)) {}
   ~CudaGraph() override;
-  void keep(std::shared_ptr<void> what);
+  // A function that its nodes call; those of its nodes' graphs and of the nodes that are copies of another's.
+  void keep(std::shared_ptr<HostFunction> function);
+  void keep_functions_of(CudaGraph& other);
+  // `inner` is a graph that the driver has within `outer`, for a node, and lives as long. Who has what this returns has
+  // both of them; `outer` itself must not.
+  static std::shared_ptr<CudaGraph> within(const std::shared_ptr<CudaGraph>& outer, std::shared_ptr<CudaGraph> inner);
+  // Its handle, and those of the graphs within it.
+  std::vector<CUgraph> with_inner();
 
   const CUgraph handle;
-  std::atomic<bool> owned;  // false: a child's, or one that is still captured
+  std::atomic<bool> owned;  // false: one that is still captured, or is within another graph
   std::mutex mutex;
   std::unordered_map<CUgraphNode, CudaNodeRef> nodes;  // guarded by mutex; those that somebody has looked at
-  // What its nodes point to, in copies of this graph that the driver made too: host functions, and the graphs that
-  // child nodes were made from. A child graph keeps the graph it lives in.
-  std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex
-  std::set<uint64_t> conditions;             // handles that no node has yet; guarded by mutex
-  std::weak_ptr<CudaGraph> copy_of;          // set before anybody else knows it
-  std::atomic<bool> originals_known{false};  // its nodes know what they are copies of
+  std::set<uint64_t> conditions;                       // handles that no node has yet; guarded by mutex
+  std::weak_ptr<CudaGraph> copy_of;                    // set before anybody else knows it
+  std::atomic<bool> originals_known{false};            // its nodes know what they are copies of
 
  private:
+  using Functions = std::set<std::shared_ptr<HostFunction>>;
+  void add_functions_to(Functions* all);
+
   const DriverRef driver_;
+  // What its nodes point to, in copies of them that the driver made too. Functions alone, and no graphs: graphs that
+  // keep each other never end.
+  Functions functions_;                            // guarded by mutex
+  std::vector<std::shared_ptr<CudaGraph>> inner_;  // guarded by mutex; also those whose nodes have others by now
+  std::atomic<bool> is_inner_{false};              // the driver destroys it with the one that it is within
 };
 using CudaGraphRef = std::shared_ptr<CudaGraph>;
 

@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -107,9 +106,13 @@ Status make_daemon_folder(const std::string& path, mode_t mode) {
   return {};
 }
 
+// Of what cannot be read to its end, what could: a process may end while its files are read, and iterators over them
+// would throw.
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 // So that the next vgpud knows whose it is.

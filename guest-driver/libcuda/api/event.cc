@@ -99,9 +99,11 @@ CUresult cuEventSynchronize(CUevent event) {
   Call call;
   if (call.failed()) return call.status();
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
-  CUresult allowed = check_unsafe(call);
-  if (allowed == CUDA_SUCCESS) allowed = check_may_wait();
-  return allowed != CUDA_SUCCESS ? allowed : wire::event_synchronize(call, to_wire(event));
+  CUresult result = check_unsafe(call);
+  if (result == CUDA_SUCCESS) result = check_may_wait();
+  if (result == CUDA_SUCCESS) result = wire::event_synchronize(call, to_wire(event));
+  if (result == CUDA_SUCCESS) tell_synchronised();
+  return result;
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "guest-driver/libcuda/api/green_queue.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -18,7 +20,9 @@
 
 // cuda.h names this; what is in it is ours.
 struct CUdevResourceDesc_st {
-  bandsaw::libcuda::SmRange range;
+  bandsaw::libcuda::SmRange range;  // none: all SMs
+  bandsaw::libcuda::QueueConfig queues;
+  std::optional<CUdevice> device;  // whose queues those are
 };
 
 namespace bandsaw::libcuda {
@@ -130,8 +134,8 @@ extern "C" {
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
   if (!resource) return CUDA_ERROR_INVALID_VALUE;
-  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-  *resource = resource_of({0, sms_of(device)});
+  if (type != CU_DEV_RESOURCE_TYPE_SM && !is_queue_type(type)) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  *resource = is_queue_type(type) ? queue_resource(type, device, {}) : resource_of({0, sms_of(device)});
   return CUDA_SUCCESS;
 }
 
@@ -140,8 +144,13 @@ CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource, CUdevRe
   const Context* const found = from_program(context);
   if (!found) return CUDA_ERROR_INVALID_CONTEXT;
   const CUresult result = cuDeviceGetDevResource(found->device, resource, type);
-  if (result == CUDA_SUCCESS && found->sms.count) *resource = resource_of(found->sms);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (is_queue_type(type)) {
+    *resource = queue_resource(type, found->device, found->queues);
+  } else if (found->sms.count) {
+    *resource = resource_of(found->sms);
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource* resource, CUdevResourceType type) {
@@ -201,13 +210,19 @@ CUresult cuDevSmResourceSplit(CUdevResource* groups, unsigned count, const CUdev
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) {
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
   if (!description || !resources || !count) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<SmRange> ranges(count);
+  CUdevResourceDesc_st made{};
+  std::vector<SmRange> ranges;
   for (unsigned i = 0; i < count; ++i) {
-    if (!range_of(resources[i], &ranges[i])) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    if (!is_queue_type(resources[i].type)) {
+      if (!range_of(resources[i], &ranges.emplace_back())) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+      continue;
+    }
+    if (made.device) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;  // a context has queues of one kind
+    const CUresult result = read_queues(resources[i], &made.device.emplace(), &made.queues);
+    if (result != CUDA_SUCCESS) return result;
   }
-  SmRange whole;
-  if (!join(std::move(ranges), &whole)) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-  *description = new CUdevResourceDesc_st{whole};
+  if (!ranges.empty() && !join(std::move(ranges), &made.range)) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  *description = new CUdevResourceDesc_st(made);
   std::lock_guard lock(green_contexts().mutex);
   green_contexts().descriptions.insert(*description);
   return CUDA_SUCCESS;
@@ -220,6 +235,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUde
   {
     std::lock_guard lock(green_contexts().mutex);
     if (!green_contexts().descriptions.contains(description)) return CUDA_ERROR_INVALID_VALUE;
+    if (description->device.value_or(device) != device) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
   }
   CUcontext primary = nullptr;
   if (const CUresult result = cuDevicePrimaryCtxRetain(&primary, device); result != CUDA_SUCCESS) return result;
@@ -228,6 +244,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUde
   made->flags = from_program(primary)->flags;
   made->api_version = 3020;
   made->sms = description->range;
+  made->queues = description->queues;
   *green = reinterpret_cast<CUgreenCtx>(made);
   std::lock_guard lock(green_contexts().mutex);
   green_contexts().alive.insert(made);

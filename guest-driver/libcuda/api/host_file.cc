@@ -14,12 +14,6 @@ constexpr int kHostFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
 
-bool has_numa_node(int node) {
-  char path[64];
-  std::snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", node);
-  return node == 0 || access(path, F_OK) == 0;
-}
-
 int make_host_file(uint64_t bytes, int node) {
   char name[64];
   std::snprintf(name, sizeof(name), "bandsaw-host-memory:%d", node);

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "guest-driver/libcuda/core/numa.h"
+
 namespace bandsaw::libcuda {
 
 // Sizes, addresses and offsets of physical host memory are multiples of it.
 inline constexpr size_t kHostGranularity = 2u << 20;
-inline constexpr int kAnyNode = -1;
 
-bool has_numa_node(int node);
 // The caller owns the descriptor; -1: no room. The file knows the NUMA node that it was made for, or kAnyNode.
 int make_host_file(uint64_t bytes, int node);
 // Whether it is such a file, of this process or another; then its size and node.

@@ -110,7 +110,7 @@ CUresult cuMemFreeHost(void* pointer) {
   if (!pointer) return CUDA_SUCCESS;
   AddressMap& map = AddressMap::get();
   const auto range = map.find(number(pointer));
-  if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost || range->owner) {
+  if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost || range->owner || range->pool) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const CUresult waited = wait_for_all_devices();

@@ -12,6 +12,8 @@
 
 namespace bandsaw::libcuda {
 
+class Call;
+
 // A copy of an image for the time of one load.
 class SharedImage {
  public:

@@ -55,6 +55,32 @@ CUresult free_managed(Call& call, const Range& range) {
   return CUDA_SUCCESS;
 }
 
+CUresult allocate_unowned(Call& call, uint64_t bytes, uint64_t* base) {
+  if (managed_memory_moves(call.gpu())) {
+    const CUresult result = ManagedSpace::get().allocate(call, bytes, CU_MEM_ATTACH_GLOBAL, 0, base);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  }
+  SharedBlock block;
+  const CUresult result = host_blocks().allocate(call.gpu(), bytes, &block);
+  if (result == CUDA_SUCCESS) *base = reinterpret_cast<uint64_t>(block.address);
+  return result;
+}
+
+void begin_unowned(uint64_t base, size_t bytes, const CUmemLocation& preferred) {
+  if (ManagedSpace::get().has(base)) {
+    static_cast<void>(ManagedSpace::get().attach(base, {}, CU_MEM_ATTACH_GLOBAL));
+    ManagedSpace::get().prefer_host(base, false);
+  }
+  if (preferred.type == CU_MEM_LOCATION_TYPE_NONE) return;
+  static_cast<void>(advise(base, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, preferred));  // checked with the pool
+}
+
+CUresult release_unowned(uint64_t base) {
+  if (!ManagedSpace::get().has(base)) return host_blocks().release_idle(base);
+  Call call;
+  return ManagedSpace::get().release(call, base, true);
+}
+
 CUresult prefetch(Call& call, CUdeviceptr address, size_t bytes, CUmemLocation location, uint64_t stream) {
   CUresult result = check_location(location);
   if (result == CUDA_SUCCESS) result = check_managed(address, bytes);

@@ -12,6 +12,13 @@ namespace bandsaw::libcuda {
 // Frees an allocation of cuMemAllocManaged after all work that may use it.
 CUresult free_managed(Call& call, const Range& range);
 
+// For pools: memory of no context, whole pages of it, that nobody's work uses when it is released. begin_unowned() says
+// that it is given out, in the address map already, with all that managed memory is at first but for its preferred
+// location (CU_MEM_LOCATION_TYPE_NONE: it has none).
+CUresult allocate_unowned(Call& call, uint64_t bytes, uint64_t* base);
+void begin_unowned(uint64_t base, size_t bytes, const CUmemLocation& preferred);
+CUresult release_unowned(uint64_t base);
+
 // Checks what cuMemPrefetchAsync takes, moves what moves, and remembers where to.
 CUresult prefetch(Call& call, CUdeviceptr address, size_t bytes, CUmemLocation location, uint64_t stream);
 
@@ -21,6 +28,7 @@ CUresult check_location(const CUmemLocation& location);
 CUresult check_managed(CUdeviceptr address, size_t bytes);
 void prefetched_to(CUdeviceptr address, size_t bytes, const CUmemLocation& location);
 void forget_advice(const Range& range);
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
 // What advice means for a touch of that page; whether all of these pages are read much more than written.
 bandsaw::managed::Bias bias_of(uint64_t page);
 bool is_read_mostly(uint64_t address, uint64_t bytes);

@@ -52,43 +52,6 @@ Advice advice_of(const Range& range, uint64_t address, uint64_t bytes) {
   return found == tables.of_range.end() ? Advice{} : found->second.of({address - range.base, bytes});
 }
 
-CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  const bool uses_location = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
-                             advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-  CUresult result = uses_location ? check_location(location) : CUDA_SUCCESS;
-  if (result == CUDA_ERROR_INVALID_DEVICE) result = CUDA_ERROR_INVALID_VALUE;  // unlike prefetching
-  if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
-  const auto range = AddressMap::get().find(address);
-  if (result != CUDA_SUCCESS || !range) return result;
-  const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  std::function<void(Advice&)> change;
-  switch (advice) {
-    case CU_MEM_ADVISE_SET_READ_MOSTLY:
-    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-      change = [set = advice == CU_MEM_ADVISE_SET_READ_MOSTLY](Advice& of) { of.read_mostly = set; };
-      break;
-    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-      change = [place = place_of(location)](Advice& of) { of.preferred = place; };
-      break;
-    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-      change = [](Advice& of) { of.preferred = {}; };
-      break;
-    case CU_MEM_ADVISE_SET_ACCESSED_BY:
-    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-      change = [device, set = advice == CU_MEM_ADVISE_SET_ACCESSED_BY](Advice& of) {
-        (device ? of.accessed_by_device : of.accessed_by_host) = set;
-      };
-      break;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-  change_advice(*range, address, bytes, change);
-  if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
-    ManagedSpace::get().prefer_host(address, advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION && !device);
-  }
-  return CUDA_SUCCESS;
-}
-
 CUresult list_accessing(void* data, size_t bytes, const Advice& advice) {
   if (!bytes || bytes % sizeof(int32_t)) return CUDA_ERROR_INVALID_VALUE;
   auto* const list = static_cast<int32_t*>(data);
@@ -192,6 +155,43 @@ void prefetched_to(CUdeviceptr address, size_t bytes, const CUmemLocation& locat
   const auto range = AddressMap::get().find(address);
   if (!range || !range->holds(address, bytes)) return;
   change_advice(*range, address, bytes, [place = place_of(location)](Advice& of) { of.prefetched = place; });
+}
+
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+  const bool uses_location = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+                             advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  CUresult result = uses_location ? check_location(location) : CUDA_SUCCESS;
+  if (result == CUDA_ERROR_INVALID_DEVICE) result = CUDA_ERROR_INVALID_VALUE;  // unlike prefetching
+  if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
+  const auto range = AddressMap::get().find(address);
+  if (result != CUDA_SUCCESS || !range) return result;
+  const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  std::function<void(Advice&)> change;
+  switch (advice) {
+    case CU_MEM_ADVISE_SET_READ_MOSTLY:
+    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+      change = [set = advice == CU_MEM_ADVISE_SET_READ_MOSTLY](Advice& of) { of.read_mostly = set; };
+      break;
+    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+      change = [place = place_of(location)](Advice& of) { of.preferred = place; };
+      break;
+    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+      change = [](Advice& of) { of.preferred = {}; };
+      break;
+    case CU_MEM_ADVISE_SET_ACCESSED_BY:
+    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+      change = [device, set = advice == CU_MEM_ADVISE_SET_ACCESSED_BY](Advice& of) {
+        (device ? of.accessed_by_device : of.accessed_by_host) = set;
+      };
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  change_advice(*range, address, bytes, change);
+  if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
+    ManagedSpace::get().prefer_host(address, advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION && !device);
+  }
+  return CUDA_SUCCESS;
 }
 
 void forget_advice(const Range& range) {

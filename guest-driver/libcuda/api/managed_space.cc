@@ -81,7 +81,7 @@ CUresult ManagedSpace::allocate(Call& call, uint64_t bytes, unsigned attach, uin
   return CUDA_SUCCESS;
 }
 
-CUresult ManagedSpace::release(Call& call, uint64_t base) {
+CUresult ManagedSpace::release(Call& call, uint64_t base, bool idle) {
   Lock lock(mutex_);
   const auto found = allocations_.find(base);
   if (found == allocations_.end() || found->second->dying) return CUDA_ERROR_NOT_FOUND;
@@ -92,7 +92,7 @@ CUresult ManagedSpace::release(Call& call, uint64_t base) {
   recount(allocation);
   lock.unlock();
   // Work that uses it ends before the memory is somebody else's; a copy may still read what the host has again.
-  const CUresult result = settle(call, *allocation);
+  const CUresult result = idle ? CUDA_SUCCESS : settle(call, *allocation);
   lock.lock();
   const uint64_t bytes = allocation->bytes;
   if (chunk->room) chunk->pages->take_over(base - chunk->base, allocation->residency);

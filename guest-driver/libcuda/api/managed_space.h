@@ -80,8 +80,8 @@ class ManagedSpace {
   // On a device of which managed_memory_moves(). CUDA_ERROR_OUT_OF_MEMORY: the device has no room for it.
   // `context`: whose end ends it; 0: none, as for variables.
   CUresult allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t context, uint64_t* address);
-  // CUDA_ERROR_NOT_FOUND: it is none of this space. Waits for all work.
-  CUresult release(Call& call, uint64_t base);
+  // CUDA_ERROR_NOT_FOUND: it is none of this space. Waits for all work, unless none uses it (`idle`).
+  CUresult release(Call& call, uint64_t base, bool idle = false);
   CUresult attach(uint64_t base, const bandsaw::managed::WorkStream& stream, unsigned flags);
   // To the device at once; to the host when the stream's work before it has ended. False: none of this space.
   bool prefetch(Call& call, ManagedSpan span, bool to_device, uint64_t stream, CUresult* result);

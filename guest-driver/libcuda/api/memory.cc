@@ -78,6 +78,11 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (!address) return check_unsafe(call);
   const auto range = AddressMap::get().find(address);
   if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  if (const auto pool = kept_pool_of(*range)) {
+    CUresult allowed = check_unsafe(call);
+    if (allowed == CUDA_SUCCESS) allowed = check_may_wait();
+    return allowed == CUDA_SUCCESS ? pool->free_now(*range) : allowed;
+  }
   CUresult given = CUDA_SUCCESS;
   switch (range->kind) {
     case RangeKind::kDevice:

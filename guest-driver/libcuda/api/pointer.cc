@@ -21,12 +21,12 @@ CUresult put_value(void* data, T value) {
 bool host_reads(const Range& range) { return !range.on_device(); }
 
 CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& range, uint64_t address) {
+  const bool of_pool = range.pool && range.kind != RangeKind::kGraph;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       // Memory of a pool or of cuMemCreate belongs to none.
-      return put_value(data, to_program(range.kind == RangeKind::kPool || range.kind == RangeKind::kMapped
-                                            ? nullptr
-                                            : context_of_handle(range.context)));
+      return put_value(
+          data, to_program(of_pool || range.kind == RangeKind::kMapped ? nullptr : context_of_handle(range.context)));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
       const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
       return put_value(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);

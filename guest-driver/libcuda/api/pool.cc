@@ -1,5 +1,6 @@
 // Stream-ordered memory: pools, and allocation and freeing in stream order.
-#include <cstring>
+#include <map>
+#include <mutex>
 
 #include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
@@ -17,11 +18,12 @@ namespace {
 
 struct Pools {
   HandleTable<PoolRecord> table;
-  std::mutex mutex;
-  struct {
-    uint64_t standard = 0;  // the device's default pool, once somebody asked
+  struct OfPlace {
+    uint64_t standard = 0;  // the default pool, once somebody asked
     uint64_t current = 0;   // 0: the default one
-  } of[kGpusMax];           // by part
+  };
+  std::mutex mutex;
+  std::map<PoolPlace, OfPlace> of;  // guarded by mutex
 };
 
 Pools& pools() {
@@ -29,30 +31,47 @@ Pools& pools() {
   return all;
 }
 
-CUresult default_pool(VirtualGpu& gpu, uint64_t* pool) {
+// A device's default pool is the host's own.
+CUresult make_default_pool(const PoolPlace& place, uint64_t* handle) {
+  if (place.on_device()) {
+    Call call(gpu_at(place.id));
+    return wire::pool_default(call, handle);
+  }
+  Call call;
+  return call.failed() ? call.status() : wire::pool_create(call, vgpu_pool_props{}, handle);
+}
+
+CUresult default_pool(const PoolPlace& place, uint64_t* pool) {
   Pools& all = pools();
   std::lock_guard lock(all.mutex);
-  uint64_t& standard = all.of[gpu.part].standard;
+  uint64_t& standard = all.of[place].standard;
   if (!standard) {
-    Call call(gpu);
-    const CUresult result = wire::pool_default(call, &standard);
+    uint64_t made = 0;
+    const CUresult result = make_default_pool(place, &made);
     if (result != CUDA_SUCCESS) return result;
-    if (!remember_pool(standard, nullptr)) return CUDA_ERROR_UNKNOWN;
+    if (!remember_pool({.handle = made, .place = place})) return CUDA_ERROR_UNKNOWN;
+    standard = made;
   }
   *pool = standard;
   return CUDA_SUCCESS;
 }
 
-CUresult current_pool(VirtualGpu& gpu, uint64_t* pool) {
+CUresult current_pool(const PoolPlace& place, uint64_t* pool) {
   {
     Pools& all = pools();
     std::lock_guard lock(all.mutex);
-    if (const uint64_t current = all.of[gpu.part].current) {
+    if (const uint64_t current = all.of[place].current) {
       *pool = current;
       return CUDA_SUCCESS;
     }
   }
-  return default_pool(gpu, pool);
+  return default_pool(place, pool);
+}
+
+PoolPlace place_on(CUdevice device) {
+  PoolPlace place;
+  place.id = device;
+  return place;
 }
 
 // Whose pool memory in this stream's order comes from.
@@ -64,6 +83,11 @@ VirtualGpu& gpu_of_stream(CUstream stream) {
 
 CUresult refuse_other_device(const char* what) {
   log_unsupported(what);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult refuse_in_graph() {
+  log_unsupported("host or managed memory of a pool in a graph");
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -91,9 +115,12 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   if (!bytes) return CUDA_SUCCESS;
   bool capturing = false;
   result = is_capturing(on, &capturing);
+  PoolRecord* const record = pools().table.find(pool);
+  if (result == CUDA_SUCCESS && record && record->kept) {
+    return capturing ? refuse_in_graph() : record->kept->allocate(call, bytes, on, address);
+  }
   if (result == CUDA_SUCCESS && !call.is_here(pool))
     result = refuse_other_device("memory of one device's pool in the order of another's stream");
-  PoolRecord* const record = pools().table.find(pool);
   if (result == CUDA_SUCCESS && record && record->shared) {
     return capturing ? CUDA_ERROR_NOT_SUPPORTED : allocate_shared(call, *record, bytes, address);
   }
@@ -109,63 +136,55 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   return CUDA_SUCCESS;
 }
 
-// How many bytes an attribute's value has, 4 or 8; 0: there is no such attribute.
-size_t attribute_bytes(CUmemPool_attribute attribute) {
-  switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-      return sizeof(int);
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      return sizeof(cuuint64_t);
-    default:
-      return 0;
-  }
-}
-
-CUresult check_pool_device(const CUmemLocation* location, CUmemAllocationType type) {
-  if (!location || location->type == CU_MEM_LOCATION_TYPE_NONE || type == CU_MEM_ALLOCATION_TYPE_INVALID) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-    log_unsupported("memory pools of host or managed memory");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return check_device(location->id);
-}
-
-CUresult give_pool(CUmemoryPool* pool, CUdevice device, CUresult (*which)(VirtualGpu&, uint64_t*)) {
+CUresult give_pool(CUmemoryPool* pool, const PoolPlace& place, CUresult (*which)(const PoolPlace&, uint64_t*)) {
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   uint64_t handle = 0;
-  const CUresult result = which(gpu_at(device), &handle);
+  const CUresult result = which(place, &handle);
   if (result == CUDA_SUCCESS) *pool = from_wire<CUmemoryPool>(handle);
   return result;
 }
 
-CUresult set_current(CUdevice device, CUmemoryPool pool) {
-  const uint32_t part = gpu_at(device).part;
+CUresult set_current(const PoolPlace& place, CUmemoryPool pool) {
   const PoolRecord* const record = pools().table.find(pool);
-  if (!record || part_of_handle(to_wire(pool)) != part) return CUDA_ERROR_INVALID_VALUE;
-  if (record->shared && record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (!record || record->place != place) return CUDA_ERROR_INVALID_VALUE;
+  if (is_imported(*record)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(pools().mutex);
-  pools().of[part].current = to_wire(pool);
+  pools().of[place].current = to_wire(pool);
   return CUDA_SUCCESS;
+}
+
+// Memory of pools that libcuda keeps is host memory or managed memory. Host memory of no node, and managed memory,
+// cannot be handed to other processes; managed memory has no largest size.
+CUresult check_kept_props(const CUmemPoolProps& props, const PoolPlace& place) {
+  const bool never_shared = place.managed() || place.where == CU_MEM_LOCATION_TYPE_HOST;
+  if (props.usage || (props.handleTypes && never_shared) || (props.maxSize && place.managed())) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult check_props(const CUmemPoolProps* props, PoolPlace* place) {
+  if (const CUresult result = find_place(&props->location, props->allocType, place); result != CUDA_SUCCESS) {
+    return result;
+  }
+  const CUresult result = place->on_device() ? CUDA_SUCCESS : check_kept_props(*props, *place);
+  if (result != CUDA_SUCCESS || !(props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return result;
+  log_unsupported("memory pools that are exported by other handles than descriptors");
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace
 
 HandleTable<PoolRecord>& pool_table() { return pools().table; }
 
-bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared, uint64_t max_bytes) {
-  auto record = std::make_unique<PoolRecord>();
-  record->handle = handle;
-  record->shared = std::move(shared);
-  record->max_bytes = max_bytes;
-  return pools().table.insert(std::move(record)) != nullptr;
+bool is_imported(const PoolRecord& pool) {
+  const PoolFile* const file = pool.kept ? pool.kept->file() : nullptr;
+  return file ? file->imported() : pool.shared && pool.shared->imported;
+}
+
+bool remember_pool(PoolRecord pool) {
+  if (!pool.place.on_device() && !pool.kept) pool.kept = make_kept_pool(pool.handle, pool.place, pool.max_bytes);
+  return pools().table.insert(std::make_unique<PoolRecord>(std::move(pool))) != nullptr;
 }
 
 }  // namespace bandsaw::libcuda
@@ -179,7 +198,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   uint64_t pool = 0;
-  const CUresult result = current_pool(gpu_of_stream(stream), &pool);
+  const CUresult result = current_pool(place_on(gpu_of_stream(stream).ordinal), &pool);
   return result != CUDA_SUCCESS ? result : allocate(address, bytes, pool, stream);
 }
 
@@ -198,10 +217,12 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (result != CUDA_SUCCESS) return result;
   if (!address) return CUDA_SUCCESS;
   const auto range = AddressMap::get().find(address);
-  const bool freeable = range && range->base == address && range->kind <= RangeKind::kGraph;
-  if (!freeable) return CUDA_ERROR_INVALID_VALUE;
+  if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  const auto kept = kept_pool_of(*range);
+  if (!kept && range->kind > RangeKind::kGraph) return CUDA_ERROR_INVALID_VALUE;
   bool capturing = false;
   result = is_capturing(on, &capturing);
+  if (kept && result == CUDA_SUCCESS) return capturing ? refuse_in_graph() : kept->free(call, *range, on);
   if (SharedPool* const shared = shared_pool_of(*range); shared && result == CUDA_SUCCESS) {
     if (&gpu_of(*range) != &call.gpu()) return refuse_other_device("a shared pool's memory freed on another device");
     return capturing ? CUDA_ERROR_NOT_SUPPORTED : free_shared(call, *shared, *range, on);
@@ -224,22 +245,25 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   Call call;
   if (call.failed()) return call.status();
   if (!pool || !props) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = check_pool_device(&props->location, props->allocType);
+  PoolPlace place;
+  CUresult result = check_props(props, &place);
   if (result != CUDA_SUCCESS) return result;
-  if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-    log_unsupported("memory pools that are exported by other handles than descriptors");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
   std::unique_ptr<SharedPool> shared;
-  if (props->handleTypes) {
+  std::unique_ptr<PoolFile> file;
+  if (props->handleTypes && !place.on_device()) {
+    if (!(file = PoolFile::make(place.id, props->maxSize))) return CUDA_ERROR_OUT_OF_MEMORY;
+  } else if (props->handleTypes) {
     if (!can_share_memory()) return CUDA_ERROR_NOT_SUPPORTED;
     if (!(shared = make_shared_pool())) return CUDA_ERROR_OPERATING_SYSTEM;
   }
   uint64_t handle = 0;
-  call.go_to(gpu_at(props->location.id));
-  result = wire::pool_create(call, vgpu_pool_props{props->maxSize, 0}, &handle);
+  if (place.on_device()) call.go_to(gpu_at(place.id));
+  result = wire::pool_create(call, vgpu_pool_props{place.on_device() ? props->maxSize : 0, 0}, &handle);
   if (result != CUDA_SUCCESS) return result;
-  if (!remember_pool(handle, std::move(shared), props->maxSize)) return CUDA_ERROR_UNKNOWN;
+  PoolRecord made{.handle = handle, .place = place, .shared = std::move(shared), .max_bytes = props->maxSize};
+  made.handle_types = props->handleTypes;
+  if (file) made.kept = make_kept_pool(handle, place, props->maxSize, std::move(file));
+  if (!remember_pool(std::move(made))) return CUDA_ERROR_UNKNOWN;
   *pool = from_wire<CUmemoryPool>(handle);
   return CUDA_SUCCESS;
 }
@@ -255,10 +279,11 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   }
   {
     std::lock_guard lock(all.mutex);
-    auto& [standard, current] = all.of[part_of_handle(to_wire(pool))];
+    auto& [standard, current] = all.of[record->place];
     if (to_wire(pool) == standard) return CUDA_ERROR_INVALID_VALUE;
     if (to_wire(pool) == current) current = 0;  // the default one again
   }
+  if (record->kept) abandon_kept_pool(to_wire(pool));
   const CUresult result = wire::pool_destroy(call, to_wire(pool));
   if (result == CUDA_SUCCESS) all.table.remove(to_wire(pool));
   return result;
@@ -269,112 +294,42 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   if (call.failed()) return call.status();
   const PoolRecord* const record = pools().table.find(pool);
   if (!record) return CUDA_ERROR_INVALID_VALUE;
+  if (record->kept) return record->kept->trim(keep), CUDA_SUCCESS;
   if (record->shared) return reap_shared(call, *record->shared, false);
   return wire::pool_trim(call, to_wire(pool), keep);
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
-  Call call;
-  if (call.failed()) return call.status();
-  const size_t bytes = attribute_bytes(attribute);
-  if (!value || !bytes || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t number = 0;
-  std::memcpy(&number, value, bytes);  // little endian, as the wire
-  switch (attribute) {
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-      return CUDA_ERROR_INVALID_VALUE;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      if (number) return CUDA_ERROR_INVALID_VALUE;  // a high-water mark can only be reset
-      break;
-    default:
-      break;
-  }
-  if (SharedPool* const shared = pools().table.find(pool)->shared.get(); shared && shared_usage(*shared, attribute)) {
-    reset_shared_usage(*shared, attribute);
-    return CUDA_SUCCESS;
-  }
-  return wire::pool_set_attribute(call, to_wire(pool), attribute, number);
-}
-
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
-  Call call;
-  if (call.failed()) return call.status();
-  const size_t bytes = attribute_bytes(attribute);
-  if (!value || !bytes || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t number = 0;
-  if (SharedPool* const shared = pools().table.find(pool)->shared.get()) {
-    if (const auto usage = shared_usage(*shared, attribute)) {
-      std::memcpy(value, &*usage, bytes);
-      return CUDA_SUCCESS;
-    }
-  }
-  const CUresult result = wire::pool_get_attribute(call, to_wire(pool), attribute, &number);
-  if (result == CUDA_SUCCESS) std::memcpy(value, &number, bytes);
-  return result;
-}
-
-// A device always reads and writes its own pools, and no other's.
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
-  Call call;
-  if (call.failed()) return call.status();
-  if (!pools().table.find(pool) || !map || !count) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; ++i) {
-    if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = check_device(map[i].location.id);
-    if (result != CUDA_SUCCESS) return result;
-    const bool own = gpu_at(map[i].location.id).part == part_of_handle(to_wire(pool));
-    if (own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
-    if (own) continue;
-    const bool access = map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    const CUresult set = set_pool_access(call, *pools().table.find(pool), gpu_at(map[i].location.id), access);
-    if (set != CUDA_SUCCESS) return set;
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
-  const CUresult state = health();
-  if (state != CUDA_SUCCESS) return state;
-  if (!flags || !location || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
-  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = check_device(location->id);
-  if (result != CUDA_SUCCESS) return result;
-  const bool own = gpu_at(location->id).part == part_of_handle(to_wire(pool));
-  const bool access = own || has_pool_access(*pools().table.find(pool), gpu_at(location->id));
-  *flags = access ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, device, default_pool);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, place_on(device), default_pool);
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
   const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, device, current_pool);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, place_on(device), current_pool);
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : set_current(device, pool);
+  return result != CUDA_SUCCESS ? result : set_current(place_on(device), pool);
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  const CUresult result = check_pool_device(location, type);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, location->id, default_pool);
+  PoolPlace place;
+  const CUresult result = find_place(location, type, &place);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, place, default_pool);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  const CUresult result = check_pool_device(location, type);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, location->id, current_pool);
+  PoolPlace place;
+  const CUresult result = find_place(location, type, &place);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, place, current_pool);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
-  const CUresult result = check_pool_device(location, type);
-  return result != CUDA_SUCCESS ? result : set_current(location->id, pool);
+  PoolPlace place;
+  const CUresult result = find_place(location, type, &place);
+  return result != CUDA_SUCCESS ? result : set_current(place, pool);
 }
 
 }  // extern "C"

@@ -14,6 +14,7 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/api/pool_kept.h"
 #include "guest-driver/libcuda/core/call.h"
 
 namespace bandsaw::libcuda {
@@ -36,13 +37,20 @@ struct SharedPool {
 
 struct PoolRecord {
   uint64_t handle = 0;
-  std::unique_ptr<SharedPool> shared;  // null: the host's alone
-  uint64_t max_bytes = 0;              // 0: as much as there is
+  PoolPlace place{};
+  std::unique_ptr<SharedPool> shared{};  // null: nobody else uses it
+  uint64_t max_bytes = 0;                // 0: as much as there is
+  CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
+  std::shared_ptr<KeptPool> kept{};  // null: its memory is the device's; else the host's pool stays empty
 };
 
+// Nothing can be allocated from it.
+bool is_imported(const PoolRecord& pool);
+
 HandleTable<PoolRecord>& pool_table();
-// Takes note of a pool that the host has made. `shared` may be null.
-bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared, uint64_t max_bytes = 0);
+// Takes note of a pool that the host has made. One that is kept here needs `kept` only if it has a file. False: its
+// handle is no handle.
+bool remember_pool(PoolRecord pool);
 
 // What cuMemPoolSetAccess says of a device that is not the pool's. NOT_SUPPORTED: the pool has memory already that
 // cannot be lent.

@@ -11,6 +11,7 @@
 #include "guest-driver/libcuda/api/opened.h"
 #include "guest-driver/libcuda/api/peer.h"
 #include "guest-driver/libcuda/api/pool.h"
+#include "guest-driver/libcuda/api/pool_file.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/api/token_file.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -32,16 +33,56 @@ struct PointerToken {
 };
 static_assert(sizeof(PointerToken) <= sizeof(CUmemPoolPtrExportData));
 
-CUresult check_pool_handle(CUmemAllocationHandleType type, unsigned long long flags) {
-  if (type == CU_MEM_HANDLE_TYPE_NONE || flags) return CUDA_ERROR_INVALID_VALUE;
-  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && can_share_memory()) return CUDA_SUCCESS;
-  log_unsupported("shareable handles of pools of this kind");
-  return CUDA_ERROR_NOT_SUPPORTED;
+// The same of a pool of host memory.
+struct HostPointerToken {
+  static constexpr uint64_t kMagic = 0x31746e6968776173;  // "sawhint1"
+  uint64_t magic = kMagic;
+  FileRange range;
+  uint64_t bytes = 0;  // the program's
+};
+static_assert(sizeof(HostPointerToken) <= sizeof(CUmemPoolPtrExportData));
+
+// Nothing: it is no pool of host memory.
+std::optional<CUresult> import_host_pool(Call& call, int descriptor, CUmemoryPool* pool) {
+  PoolRecord made;
+  int node = kAnyNode;
+  auto file = PoolFile::import(descriptor, &node);
+  if (!file) return std::nullopt;
+  made.place.where = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  made.place.id = std::max(node, 0);
+  const CUresult result = wire::pool_create(call, vgpu_pool_props{}, &made.handle);
+  if (result != CUDA_SUCCESS) return result;
+  *pool = from_wire<CUmemoryPool>(made.handle);
+  made.kept = make_kept_pool(made.handle, made.place, 0, std::move(file));
+  return remember_pool(std::move(made)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-PoolRecord* find_shared_pool(CUmemoryPool pool) {
-  PoolRecord* const record = pool_table().find(pool);
-  return record && record->shared ? record : nullptr;
+// False: it is no memory of such a pool of this process.
+bool export_host_pointer(const Range& range, CUmemPoolPtrExportData* data) {
+  const auto pool = kept_pool_of(range);
+  PoolFile* const file = pool ? pool->file() : nullptr;
+  const auto there = file && !file->imported() ? file->range_of(range.base) : std::nullopt;
+  if (!there) return false;
+  HostPointerToken token;
+  token.range = *there;
+  token.bytes = range.bytes;
+  std::memset(data, 0, sizeof(*data));
+  std::memcpy(data, &token, sizeof(token));
+  return true;
+}
+
+CUresult import_host_pointer(Call& call, KeptPool& pool, const CUmemPoolPtrExportData& data, CUdeviceptr* address) {
+  HostPointerToken token;
+  std::memcpy(static_cast<void*>(&token), &data, sizeof(token));
+  if (token.magic != HostPointerToken::kMagic) return CUDA_ERROR_INVALID_VALUE;
+  return pool.map(call, token.range, token.bytes, address);
+}
+
+CUresult check_pool_handle(CUmemAllocationHandleType type, unsigned long long flags) {
+  if (type == CU_MEM_HANDLE_TYPE_NONE || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_SUCCESS;
+  log_unsupported("shareable handles of pools of this kind");
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 // With the pool's mutex held.
@@ -222,9 +263,14 @@ extern "C" {
 CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmemAllocationHandleType type,
                                           unsigned long long flags) {
   if (const CUresult state = health(); state != CUDA_SUCCESS) return state;
-  const PoolRecord* const record = find_shared_pool(pool);
-  if (!handle || !record || record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
+  const PoolRecord* const record = pool_table().find(pool);
+  const PoolFile* const of_host = record && record->kept ? record->kept->file() : nullptr;
+  if (!handle || !record || is_imported(*record) || (!of_host && !record->shared)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_pool_handle(type, flags); result != CUDA_SUCCESS) return result;
+  if (of_host) {
+    *static_cast<int*>(handle) = of_host->share();
+    return *static_cast<int*>(handle) < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+  }
   PoolToken token;
   token.id = record->shared->id;
   const int file = make_token_file("bandsaw-pool", token);
@@ -239,23 +285,32 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CU
   if (call.failed()) return call.status();
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_pool_handle(type, flags); result != CUDA_SUCCESS) return result;
+  const int file = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  if (auto of_host = import_host_pool(call, file, pool)) return *of_host;
   PoolToken token;
-  if (!read_token_file(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &token)) return CUDA_ERROR_INVALID_VALUE;
+  if (!can_share_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!read_token_file(file, &token)) return CUDA_ERROR_INVALID_VALUE;
   auto shared = std::make_unique<SharedPool>();
   shared->id = token.id;
   shared->imported = true;
   uint64_t made = 0;  // stands for the pool, and stays empty
   if (const CUresult result = wire::pool_create(call, vgpu_pool_props{}, &made); result != CUDA_SUCCESS) return result;
   *pool = from_wire<CUmemoryPool>(made);
-  return remember_pool(made, std::move(shared)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  PoolPlace place;
+  place.id = call.gpu().ordinal;
+  return remember_pool({.handle = made, .place = place, .shared = std::move(shared)}) ? CUDA_SUCCESS
+                                                                                      : CUDA_ERROR_UNKNOWN;
 }
 
+// Threads without a context call it too: Python's, that hand objects over to other processes.
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (call.failed()) return call.status();
   const auto range = AddressMap::get().find(address);
+  if (data && range && range->base == address && export_host_pointer(*range, data)) return CUDA_SUCCESS;
   const SharedPool* const pool = range ? shared_pool_of(*range) : nullptr;
   if (!data || !pool || pool->imported || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  call.go_to(gpu_of(*range));
   PointerToken token;
   token.pool = pool->id;
   token.memory.length = range->bytes;
@@ -269,9 +324,11 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
 
 CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
   Call call;
+  if (call.failed()) return call.status();
+  const PoolRecord* const record = pool_table().find(pool);
+  if (address && data && record && record->kept) return import_host_pointer(call, *record->kept, *data, address);
   if (!call.require_context()) return call.status();
-  const PoolRecord* const record = find_shared_pool(pool);
-  if (!address || !data || !record || !record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (!address || !data || !record || !record->shared || !record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
   PointerToken token;
   std::memcpy(static_cast<void*>(&token), data, sizeof(token));
   if (token.memory.magic != SharedMemoryToken::kMagic || token.pool != record->shared->id) {

@@ -126,8 +126,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
   if (result != CUDA_SUCCESS) return result;
   const bandsaw::managed::WorkWait wait(managed_work(), work_stream(call, on));
   result = wire::stream_synchronize(call, on);
-  if (result == CUDA_SUCCESS) wait.succeeded();
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  wait.succeeded();
+  tell_synchronised();
+  return CUDA_SUCCESS;
 }
 
 CUresult cuStreamQuery(CUstream stream) {
@@ -228,6 +230,7 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
 CUresult cuStreamGetDevResource(CUstream stream, CUdevResource* resource, CUdevResourceType type) {
   Call call;
   if (!call.require_context()) return call.status();
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
   if (result != CUDA_SUCCESS) return result;

@@ -1,9 +1,7 @@
 #include "guest-driver/libcuda/api/vmm_host.h"
 
 #include <fcntl.h>
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,15 +56,6 @@ void* place_of(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 int node_of(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ? location.id : kAnyNode;
-}
-
-// Memory of the node is preferred; where there is none or the kernel does not let us choose, any serves.
-void prefer_node(uint64_t address, uint64_t bytes, int node) {
-  unsigned long mask[16]{};
-  constexpr int kBits = 8 * sizeof(mask[0]);
-  if (node < 0 || node >= 16 * kBits) return;
-  mask[node / kBits] = 1ul << node % kBits;
-  syscall(SYS_mbind, address, bytes, MPOL_PREFERRED, mask, sizeof(mask) * 8, 0);
 }
 
 CUmemAllocationProp prop_of_node(int node) {

@@ -17,6 +17,12 @@ struct SmRange {
   uint32_t first = 0, count = 0;
 };
 
+// What a program has said of the queues of a green context (api/green_queue.h).
+struct QueueConfig {
+  unsigned limit = 0;  // how much they have at once; 0: the usual
+  unsigned scope = 0;  // CUdevWorkqueueConfigScope
+};
+
 struct Context {
   uint64_t handle = 0;        // on the wire; 0 while it does not live on the host
   uint64_t id = 0;            // cuCtxGetId; another one after each reset
@@ -26,6 +32,7 @@ struct Context {
   unsigned api_version = 3020;
   bool primary = false;
   SmRange sms;            // of a green context (green.cc), whose handle is the primary one's
+  QueueConfig queues;     // likewise
   unsigned retains = 0;   // of the primary context
   unsigned attaches = 0;  // cuCtxAttach less cuCtxDetach
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
@@ -53,6 +60,10 @@ Context* context_of_handle(uint64_t handle);
 // most 16.
 using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
+
+// Called when the program has waited for a context, a stream or an event. One function is remembered.
+void on_synchronised(void (*function)());
+void tell_synchronised();
 
 // For the entry points about contexts.
 Context* new_context(VirtualGpu* gpu, bool primary);  // known to from_program from now on

@@ -66,8 +66,10 @@ CUresult synchronise(CUcontext context, const char* entry = __builtin_FUNCTION()
   Call call(entry);
   const managed::WorkWait wait(managed_work(), found->handle);
   const CUresult result = wire::context_synchronize(call, found->handle);
-  if (result == CUDA_SUCCESS) wait.succeeded();
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  wait.succeeded();
+  tell_synchronised();
+  return CUDA_SUCCESS;
 }
 
 }  // namespace

@@ -11,4 +11,15 @@ struct CU_DEV_SM_RESOURCE_GROUP_PARAMS {
   unsigned int flags;
   unsigned int reserved[12];
 };
+
+enum CUdevWorkqueueConfigScope {
+  CU_WORKQUEUE_SCOPE_DEVICE_CTX = 0,
+  CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED = 1,
+};
+
+struct CUdevWorkqueueConfigResource {
+  CUdevice device;
+  unsigned int wqConcurrencyLimit;
+  CUdevWorkqueueConfigScope sharingScope;
+};
 #endif

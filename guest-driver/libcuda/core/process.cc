@@ -16,6 +16,7 @@
 #include "guest-driver/libcuda/core/device_choice.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/managed_mode.h"
+#include "guest-driver/libcuda/core/numa.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
@@ -124,6 +125,12 @@ CUresult choose(Process* process) {
     process->seen.push_back(gpu);
   }
   for (VirtualGpu* const gpu : process->seen) {
+    // Pools of host memory are libcuda's own, whatever the device has.
+    gpu->info.attributes[CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED] = 1;
+    gpu->info.attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED] = 1;
+    // The device's node is one of its host's.
+    int& node = gpu->info.attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID];
+    if (!has_numa_node(node)) node = 0;
     if (process->seen.size() == 1 && managed_memory_moves(*gpu)) {
       gpu->info.attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
     }

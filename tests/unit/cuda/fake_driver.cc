@@ -194,8 +194,45 @@ CUresult cuEventRecordWithFlags(CUevent, CUstream stream, unsigned) { return put
 CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
 }
-CUresult cuGraphCreate(CUgraph* graph, unsigned) { return make(graph); }
-CUresult cuGraphDestroy(CUgraph) { return CUDA_SUCCESS; }
+CUresult cuGraphCreate(CUgraph* graph, unsigned) { return ++fake_gpu().graphs, make(graph); }
+CUresult cuGraphClone(CUgraph* clone, CUgraph) { return ++fake_gpu().graphs, make(clone); }
+// Those within it are nobody's to destroy.
+CUresult cuGraphDestroy(CUgraph graph) {
+  for (const auto& [node, graphs] : fake_gpu().inner) {
+    if (std::find(graphs.begin(), graphs.end(), graph) != graphs.end()) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return --fake_gpu().graphs, CUDA_SUCCESS;
+}
+CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph, const CUgraphNode*, size_t, CUgraph) {
+  make(node);
+  return make(&fake_gpu().inner[*node].emplace_back());
+}
+CUresult cuGraphAddNode(CUgraphNode* node, CUgraph, const CUgraphNode*, const CUgraphEdgeData*, size_t,
+                        CUgraphNodeParams* params) {
+  make(node);
+  auto& graphs = fake_gpu().inner[*node];
+  if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {  // moved
+    --fake_gpu().graphs;
+    return graphs.push_back(params->graph.graph), CUDA_SUCCESS;
+  }
+  graphs.resize(params->conditional.size);
+  for (CUgraph& graph : graphs) make(&graph);
+  return params->conditional.phGraph_out = graphs.data(), CUDA_SUCCESS;
+}
+CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph, const CUgraphNode*, size_t, const CUDA_HOST_NODE_PARAMS*) {
+  return make(node);
+}
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph, CUcontext, unsigned, unsigned) {
+  return *handle = next_handle += 0x10, CUDA_SUCCESS;
+}
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
+  return *graph = fake_gpu().inner.at(node).front(), CUDA_SUCCESS;
+}
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
+  *type = fake_gpu().inner.contains(node) ? CU_GRAPH_NODE_TYPE_GRAPH : CU_GRAPH_NODE_TYPE_HOST;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroyNode(CUgraphNode node) { return fake_gpu().inner.erase(node), CUDA_SUCCESS; }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph, const CUgraphNode*, size_t,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   params->dptr = 0x7f1000000000;

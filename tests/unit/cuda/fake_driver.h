@@ -14,6 +14,9 @@ struct FakeGpu {
   uint64_t pool_reserved = 0, pool_used = 0;  // of all pools
   uint64_t graph_reserved = 0, graph_needs = 0;
   int uploads = 0, graph_launches = 0, contexts = 0;
+  // Graphs that are alive, and by its handle what a node has within it.
+  int graphs = 0;
+  std::map<CUgraphNode, std::vector<CUgraph>> inner;
   uint64_t limits[CU_LIMIT_MAX] = {1024, 1 << 20, 8 << 20};
   int local_bytes = 0;     // of every kernel
   int primaries = 0;       // times that the primary context was retained and not released
