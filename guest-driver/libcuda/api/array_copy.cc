@@ -19,7 +19,7 @@ ArrayCopyEnd at(const void* host) { return {reinterpret_cast<uint64_t>(host), Si
 CUresult run(const ArrayCopyEnd& to, const ArrayCopyEnd& from, size_t bytes, CUstream stream, bool wait,
              const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   const CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;

@@ -56,7 +56,7 @@ std::vector<uint64_t> captures_where(bool (*concerned)(const Begun&)) {
 CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                CUstreamCaptureMode mode) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
@@ -82,7 +82,7 @@ struct Capture {
 
 CUresult ask(CUstream stream, Capture* capture) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   const CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
@@ -112,7 +112,7 @@ CUresult get_info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id
 
 CUresult update(CUstream stream, CUgraphNode* dependencies, size_t count, unsigned flags) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if ((count && !dependencies) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
   const CUresult result = check_stream(call, stream, &on);
@@ -212,7 +212,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
   *graph = nullptr;
   uint64_t on = 0;

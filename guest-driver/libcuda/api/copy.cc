@@ -18,7 +18,7 @@ CUresult copy_sync(uint64_t destination, uint64_t source, size_t bytes, Side to,
 CUresult copy_async(uint64_t destination, uint64_t source, size_t bytes, Side to, Side from, CUstream stream,
                     const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   const CUresult result = check_work_stream(call, stream, &on);
   return result != CUDA_SUCCESS ? result : transfer(call, linear_copy(destination, source, bytes), to, from, on, false);
@@ -99,7 +99,7 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* destinations, CUdeviceptr* sources, 
                                CUmemcpyAttributes* attributes, size_t* attribute_begins, size_t attribute_count,
                                CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!destinations || !sources || !sizes || !count || !attributes || !attribute_begins || !attribute_count ||
       attribute_count > count || attribute_begins[0] != 0) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -113,7 +113,7 @@ template <typename T>
 CUresult run(const T* asked, CUresult (*shape)(const T&, ShapedCopy*), CUstream stream, bool wait,
              const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!asked) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
@@ -184,7 +184,7 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
 CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, unsigned long long flags,
                                  CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!count || !operations || flags) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     const CUresult result = run(&operations[i], shape_operation, stream, false);

@@ -79,12 +79,12 @@ CUresult cuEventDestroy_v2(CUevent event) {
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   Call call;
-  return call.require_context() ? record_event(call, event, stream, 0) : call.status();
+  return require_context(call, stream) ? record_event(call, event, stream, 0) : call.status();
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
   Call call;
-  return call.require_context() ? record_event(call, event, stream, flags) : call.status();
+  return require_context(call, stream) ? record_event(call, event, stream, flags) : call.status();
 }
 
 CUresult cuEventQuery(CUevent event) {

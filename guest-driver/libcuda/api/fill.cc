@@ -14,7 +14,7 @@ namespace {
 CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width, size_t height,
               CUstream stream, bool wait, const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;

@@ -135,7 +135,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t* flags) {
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   GraphRecord* record = nullptr;
   uint64_t on = 0;
   CUresult result = check_launch_of(exec, stream, &record, &on);
@@ -150,7 +150,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   GraphRecord* record = nullptr;
   uint64_t on = 0;
   return check_launch_of(exec, stream, &record, &on);  // nothing to upload: graphs live beside the device

@@ -258,7 +258,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,
                         void** extra) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   FunctionRecord* const record = find_function(function);
   if (!record) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_launch launch = shape(*record, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes);
@@ -269,7 +269,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigne
                                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                    CUstream stream, void** parameters) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   FunctionRecord* const record = find_function(function);
   if (!record) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_launch launch = shape(*record, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes);
@@ -300,7 +300,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!function) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);

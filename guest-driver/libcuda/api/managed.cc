@@ -104,7 +104,7 @@ struct Batch {
 };
 
 CUresult check_batch(Call& call, const Batch& batch, unsigned long long flags, CUstream stream, uint64_t* on) {
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!batch.addresses || !batch.sizes || !batch.count || flags) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_work_stream(call, stream, on);
   if (result == CUDA_SUCCESS && *on <= VGPU_STREAM_LEGACY) result = CUDA_ERROR_INVALID_VALUE;
@@ -197,7 +197,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags,
                                CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   const CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;

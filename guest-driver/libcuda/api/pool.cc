@@ -106,7 +106,7 @@ CUresult check_apart(Call& call, uint64_t base, uint64_t bytes, uint64_t stream)
 CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream,
                   const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!address) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0, base = 0;
   CUresult result = check_work_stream(call, stream, &on);
@@ -211,7 +211,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;

@@ -13,6 +13,7 @@
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/managed_mode.h"
+#include "guest-driver/libcuda/core/thread.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -73,6 +74,14 @@ bool storable(CUstreamAttrID attribute) {
 
 }  // namespace
 
+bool require_context(Call& call, CUstream stream) {
+  if (!call.failed() && call.context() == 0 && !this_thread().runs_callbacks) {
+    const StreamRecord* const made = streams().find(stream);
+    if (made && made->context->alive()) call.set_context(made->context->handle);
+  }
+  return call.require_context();
+}
+
 uint64_t stream_id(uint64_t wire_stream) {
   if (wire_stream == VGPU_STREAM_PER_THREAD) {
     static thread_local const uint64_t mine = next_id.fetch_add(1, std::memory_order_relaxed);
@@ -118,7 +127,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
@@ -134,7 +143,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
@@ -147,7 +156,7 @@ CUresult cuStreamQuery(CUstream stream) {
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
@@ -161,7 +170,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data, unsigned flags) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!callback || flags) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
@@ -178,7 +187,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
 
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!priority) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -188,7 +197,7 @@ CUresult cuStreamGetPriority(CUstream stream, int* priority) {
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!flags) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -198,7 +207,7 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!id) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -209,7 +218,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -219,7 +228,7 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
 
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!green) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -229,7 +238,7 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
 
 CUresult cuStreamGetDevResource(CUstream stream, CUdevResource* resource, CUdevResourceType type) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -245,7 +254,7 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* gree
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!device) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -255,7 +264,7 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE;
   if (!known || !pointer) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
@@ -272,7 +281,7 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue* value) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!value || !storable(attribute)) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
@@ -290,7 +299,7 @@ CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstrea
 // All of them are hints to this device, kept for the program to read back.
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue* value) {
   Call call;
-  if (!call.require_context()) return call.status();
+  if (!require_context(call, stream)) return call.status();
   if (!value || !storable(attribute)) return CUDA_ERROR_INVALID_VALUE;
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);

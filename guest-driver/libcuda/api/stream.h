@@ -45,6 +45,10 @@ inline CUresult check_stream(Call& call, CUstream stream, uint64_t* wire) {
   return result != CUDA_SUCCESS || call.route(*wire) ? result : call.status();
 }
 
+// For calls on a stream: one that the program made brings its context along where the thread has none current, as
+// with NVIDIA's driver; the other streams mean nothing then. False: as Call::require_context.
+bool require_context(Call& call, CUstream stream);
+
 // How many captures this process has begun and not ended. Zero: nobody captures, and copies need not ask.
 extern std::atomic<int> active_captures;
 
