@@ -1,6 +1,7 @@
 #include "vgpu-sched/ptx/register_parameters.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -16,7 +17,8 @@ using Variables = std::vector<Variable>;
 
 bool can_move(const Variable& v) {
   const uint32_t bits = bits_of(v.type);
-  return v.space == Space::kReg && v.vector == 1 && !v.count && v.type != Type::kPred && bits >= 8 && bits <= 64;
+  return v.space == Space::kReg && v.vector == 1 && !v.count && !v.is_array() && bits <= 64 && bits % 8 == 0 &&
+         std::has_single_bit(bits);
 }
 
 bool any_can_move(const Variables& variables) { return std::any_of(variables.begin(), variables.end(), can_move); }
