@@ -63,6 +63,9 @@ PACKAGES = [
              (r"multi_?gpu|multi_device|invalid device ordinal", "needs two GPUs"),
              (r"test_size_huge|32BitBoundary", "needs more memory than the virtual GPU has")),
             ("cupy", "cupy-cuda13x", "tests"), tuple(f"cupy_tests/core_tests/{name}" for name in CUPY_TESTS)),
+    Package("drjit", ("drjit", "numpy", *PYTEST), (str(PROGRAMS / "dr_jit_work.py"),)),
+    Package("halide", ("halide", "numpy", *PYTEST), (str(PROGRAMS / "halide_work.py"),)),
+    Package("iree", ("iree-base-compiler", "iree-base-runtime", "numpy", *PYTEST), (str(PROGRAMS / "iree_work.py"),)),
 ]
 
 
