@@ -206,6 +206,18 @@ static void from_default(CUmemLocationType where, CUmemAllocationType type, CUst
   CHECK_DRIVER(cuMemFree(data));
 }
 
+static void all_of(CUmemLocationType where, CUmemAllocationType type, CUstream stream, int* go) {
+  const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  CUmemoryPool pool = make(props_of(where, type));
+  properties(pool, where, type);
+  use(pool, stream, managed);
+  reuse(pool, stream, managed);
+  order(pool, stream, go);
+  CHECK_DRIVER(cuMemPoolDestroy(pool));
+  current_pools(where, type);
+  from_default(where, type, stream);
+}
+
 int main() {
   CHECK(cudaSetDevice(0));
   CHECK(cudaFree(nullptr));
@@ -216,27 +228,11 @@ int main() {
   CHECK_DRIVER(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   int* go;
   CHECK(cudaMallocHost(&go, sizeof(int)));
-  for (const CUmemLocationType where : {CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA}) {
-    CUmemoryPool pool = make(props_of(where));
-    properties(pool, where, CU_MEM_ALLOCATION_TYPE_PINNED);
-    use(pool, stream, false);
-    reuse(pool, stream, false);
-    order(pool, stream, go);
-    CHECK_DRIVER(cuMemPoolDestroy(pool));
-    current_pools(where, CU_MEM_ALLOCATION_TYPE_PINNED);
-    from_default(where, CU_MEM_ALLOCATION_TYPE_PINNED, stream);
-  }
+  for (const CUmemLocationType where : {CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA})
+    all_of(where, CU_MEM_ALLOCATION_TYPE_PINNED, stream, go);
   for (const CUmemLocationType where : {CU_MEM_LOCATION_TYPE_NONE, CU_MEM_LOCATION_TYPE_DEVICE,
-                                        CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA}) {
-    CUmemoryPool pool = make(props_of(where, CU_MEM_ALLOCATION_TYPE_MANAGED));
-    properties(pool, where, CU_MEM_ALLOCATION_TYPE_MANAGED);
-    use(pool, stream, true);
-    reuse(pool, stream, true);
-    order(pool, stream, go);
-    CHECK_DRIVER(cuMemPoolDestroy(pool));
-    current_pools(where, CU_MEM_ALLOCATION_TYPE_MANAGED);
-    from_default(where, CU_MEM_ALLOCATION_TYPE_MANAGED, stream);
-  }
+                                        CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA})
+    all_of(where, CU_MEM_ALLOCATION_TYPE_MANAGED, stream, go);
   limits(stream);
   access();
   CHECK(cudaFreeHost(go));

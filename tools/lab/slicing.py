@@ -126,17 +126,23 @@ def _same(whole: Outcome, cut: Outcome, again) -> str:
     return "its output differs"
 
 
+def _run_cut(daemon: SlicingDaemon, programs: list[Program], size: int, variant: str) -> tuple[list[Outcome], dict]:
+    """What they did, and the counters."""
+    outcomes = list(run_all(daemon, programs).values())
+    counted = daemon.counted()
+    say(f"  {variant} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
+    return outcomes, counted
+
+
 def wrong_when_cut(device: str, programs: list[Program], size: int, variant: str) -> tuple[list[str], dict]:
     """What programs that check their results say was wrong, in words, and the counters."""
     daemon = SlicingDaemon(Setting(device, size, variant=variant))
     try:
-        outcomes = run_all(daemon, programs)
-        counted = daemon.counted()
+        outcomes, counted = _run_cut(daemon, programs, size, variant)
     finally:
         daemon.end()
-    say(f"  {variant} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
-    return [f"{outcome.program}: {outcome.wrong}\n{outcome.output[-500:]}" for outcome in outcomes.values()
-            if outcome.wrong], counted
+    bad = [f"{outcome.program}: {outcome.wrong}\n{outcome.output[-500:]}" for outcome in outcomes if outcome.wrong]
+    return bad, counted
 
 
 def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], variant: str) -> tuple[list[str], dict]:
@@ -151,13 +157,11 @@ def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], var
     refused: dict[str, int] = {}
     for size in sizes:
         daemon = SlicingDaemon(Setting(device, size, variant=variant))
-        for name, outcome in run_all(daemon, sound).items():
-            if outcome.wrong or outcome.lines != whole[name].lines:
-                suspects.append((size, outcome))
-        counted = daemon.counted()
+        outcomes, counted = _run_cut(daemon, sound, size, variant)
+        suspects += [(size, outcome) for outcome in outcomes
+                     if outcome.wrong or outcome.lines != whole[outcome.program].lines]
         totals.update({name: counted[name] for name in COUNTERS})
         totals["kernels"], totals["sliceable"], refused = counted["kernels"], counted["sliceable"], counted["refused"]
-        say(f"  {variant} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
     daemon = SlicingDaemon(Setting(device))
     by_name = {program.name: program for program in programs}
     for size, outcome in suspects:

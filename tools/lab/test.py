@@ -101,16 +101,14 @@ def instrumented() -> pathlib.Path:
     return folder
 
 
-def asan_tests(results: Results) -> None:
-    sanitized_tests(results, "asan", instrumented(), ASAN_TESTS)
-
-
 def tsan_tests(results: Results) -> None:
     folder = REPO / "build" / "tsan"
     # Not -Werror: GCC warns of the standard library's own code when it is instrumented.
     build.configure(folder, (*LEFT_OUT, "-Db_lundef=false", "-Ddebug=false", "-Db_sanitize=thread", "-Dwerror=false",
                              "-Doptimization=0"))
-    sanitized_tests(results, "tsan", folder, TSAN_TESTS)
+    tests = _chosen(folder, TSAN_TESTS)
+    build.ninja(folder, *_programs(tests, folder), text=f"building {len(tests)} test programs for tsan")
+    _run_tests(results, tests, folder, "tsan")
 
 
 def _chosen(folder: pathlib.Path, wanted: list[str]) -> list[dict]:
@@ -119,12 +117,6 @@ def _chosen(folder: pathlib.Path, wanted: list[str]) -> list[dict]:
 
 def _programs(tests: list[dict], folder: pathlib.Path) -> list[str]:
     return [os.path.relpath(test["cmd"][0], folder) for test in tests]
-
-
-def sanitized_tests(results: Results, name: str, folder: pathlib.Path, wanted: list[str]) -> None:
-    tests = _chosen(folder, wanted)
-    build.ninja(folder, *_programs(tests, folder), text=f"building {len(tests)} test programs for {name}")
-    _run_tests(results, tests, folder, name)
 
 
 def direct_programs(results: Results, only: str) -> None:
@@ -151,22 +143,19 @@ def direct_programs(results: Results, only: str) -> None:
 
 
 def sanitizer_tests(results: Results, kinds: list[str], fuzz_seconds: int, processors_free: threading.Event) -> None:
-    """What runs under sanitizers, of these kinds. It is built at once and runs when processors are free: each input of
-    a fuzz target has a time limit."""
-    if {"asan", "fuzz"} & set(kinds):
-        build_instrumented(kinds)
-    processors_free.wait()
-    if "asan" in kinds:
-        asan_tests(results)
-    if "fuzz" in kinds:
-        fuzz_targets(results, fuzz_seconds)
-
-
-def build_instrumented(kinds: list[str]) -> None:
+    """What runs in the instrumented build, of these kinds. It is built at once and runs when processors are free: each
+    input of a fuzz target has a time limit."""
+    if not {"asan", "fuzz"} & set(kinds):
+        return
     folder = instrumented()
     tests = _chosen(folder, ASAN_TESTS) if "asan" in kinds else []
     targets = [*([fuzz.SHORT] if "fuzz" in kinds else []), *_programs(tests, folder)]
     build.ninja(folder, *targets, text="building what runs under sanitizers")
+    processors_free.wait()
+    if tests:
+        _run_tests(results, tests, folder, "asan")
+    if "fuzz" in kinds:
+        fuzz_targets(results, folder, fuzz_seconds)
 
 
 @contextlib.contextmanager
@@ -182,9 +171,7 @@ def in_idle_time(work):
     done.result()
 
 
-def fuzz_targets(results: Results, seconds: int) -> None:
-    folder = instrumented()
-    build.ninja(folder, fuzz.SHORT, text="building the fuzz targets")
+def fuzz_targets(results: Results, folder: pathlib.Path, seconds: int) -> None:
     targets = fuzz.targets(folder)
     with step(f"fuzz: {len(targets)} targets, {seconds} s each", len(targets)) as progress:
         def one(target: pathlib.Path) -> None:

@@ -175,6 +175,22 @@ void move_parameters(Function* function) {
   statements.insert(statements.begin(), std::make_move_iterator(head.begin()), std::make_move_iterator(head.end()));
 }
 
+// Most modules have none, and are not looked through for calls.
+bool any_in_registers(const Module& module) {
+  bool found = false;
+  for (const Item& item : module.items) {
+    const auto* function = std::get_if<Function>(&item);
+    if (!function) continue;
+    found |= any_can_move(function->returns) || any_can_move(function->parameters);
+    if (!function->body) continue;
+    walk(*function->body, [&](const Statement& statement) {
+      const auto* prototype = statement.as<CallPrototype>();
+      found |= prototype && (any_can_move(prototype->returns) || any_can_move(prototype->parameters));
+    });
+  }
+  return found;
+}
+
 void move_in_prototypes(Block* block) {
   walk(*block, [](Statement& statement) {
     auto* prototype = statement.as<CallPrototype>();
@@ -188,6 +204,7 @@ void move_in_prototypes(Block* block) {
 }  // namespace
 
 void parameters_in_memory(Module* module) {
+  if (!any_in_registers(*module)) return;
   const Scope globals(*module);
   std::vector<Function*> functions;
   for (Item& item : module->items)

@@ -18,7 +18,7 @@ namespace {
 void* place_of(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 void give_back_address(uint64_t address, uint64_t bytes) {
-  mmap(place_of(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Window::close(address, bytes);
   guest_window().give_back(address - guest_window().base(), bytes);
 }
 

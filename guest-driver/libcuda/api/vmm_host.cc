@@ -116,10 +116,6 @@ bool find_host_mappings(uint64_t address, uint64_t bytes, std::vector<HostMappin
   return !found->empty();
 }
 
-void seal(uint64_t address, uint64_t bytes) {
-  mmap(place_of(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-}
-
 int protection_of(unsigned access) {
   if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return PROT_READ | PROT_WRITE;
   return access == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
@@ -172,7 +168,7 @@ CUresult set_host_access(uint64_t address, HostMapping* mapping, unsigned access
 CUresult unmap_one(HostMappingAt at) {
   const CUresult result = hide_mapping(at->first, &at->second);
   AddressMap::get().remove(at->first);
-  seal(at->first, at->second.bytes);
+  Window::close(at->first, at->second.bytes);
   HostMemory* const memory = find_memory(at->second.memory);
   --memory->mappings;
   drop_memory_if_unused(at->second.memory);
@@ -312,7 +308,7 @@ CUresult HostSpace::map(CUdeviceptr address, size_t bytes, size_t offset, CUmemG
   if (!is_free(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (mmap(place_of(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, found->file, static_cast<off_t>(offset)) ==
       MAP_FAILED) {
-    seal(address, bytes);
+    Window::close(address, bytes);
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   prefer_node(address, bytes, node_of(found->prop.location));

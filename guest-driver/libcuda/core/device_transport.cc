@@ -125,8 +125,7 @@ int DeviceTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block
 }
 
 void DeviceTransport::unmap(uint64_t offset, uint64_t bytes) {
-  mmap(reinterpret_cast<void*>(space_->window.base() + offset), bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Window::close(space_->window.base() + offset, bytes);
   space_->window.give_back(offset, bytes);
 }
 
@@ -180,7 +179,7 @@ int DeviceTransport::unback(const SharedBlock& block) {
 }
 
 void DeviceTransport::close_backed(void* place, uint64_t bytes) {
-  mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Window::close(reinterpret_cast<uint64_t>(place), bytes);
 }
 
 // Maps it at first use. nullptr: this module has no watch page.

@@ -73,8 +73,7 @@ uint64_t DirectTransport::map_range(uint64_t bytes) {
 }
 
 void DirectTransport::unmap_range(uint64_t offset, uint64_t bytes) {
-  mmap(reinterpret_cast<void*>(space_->window.base() + offset), bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Window::close(space_->window.base() + offset, bytes);
   // Gives the memory back to the host, and the range reads as zeros again. If that fails the range is kept, because its
   // next owner expects zeros.
   if (fallocate(space_->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
@@ -180,7 +179,7 @@ void DirectTransport::close_backed(const SharedBlock& block) {
   const auto found = backed_.find(reinterpret_cast<uint64_t>(block.address));
   const auto offset = static_cast<off_t>(found->second);
   backed_.erase(found);
-  mmap(block.address, block.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Window::close(reinterpret_cast<uint64_t>(block.address), block.bytes);
   const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   if (fallocate(space_->arena, punch, offset, static_cast<off_t>(block.bytes)) == 0) {
     space_->window.give_back(static_cast<uint64_t>(offset), block.bytes);

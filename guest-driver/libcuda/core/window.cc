@@ -28,6 +28,11 @@ int Window::reserve(uint64_t base) {
   return 0;
 }
 
+void Window::close(uint64_t address, uint64_t bytes) {
+  mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+       0);
+}
+
 bool Window::holds(uint64_t address, uint64_t bytes) const {
   return address >= base_ && address - base_ < VGPU_WINDOW_BYTES && bytes <= VGPU_WINDOW_BYTES - (address - base_);
 }

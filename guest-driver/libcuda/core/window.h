@@ -25,6 +25,8 @@ class Window {
   static constexpr uint64_t kNone = ~0ull;
   uint64_t take(uint64_t bytes, uint64_t align);
   void give_back(uint64_t offset, uint64_t bytes);
+  // Takes away what lies at whole pages of a window; their addresses stay reserved.
+  static void close(uint64_t address, uint64_t bytes);
 
  private:
   uint64_t base_ = 0;
