@@ -182,11 +182,11 @@ Status Service::save_memory(const Message& message) {
   if (what == kSavedMake) {
     if (Status status = make_saved(pipe); !status.ok()) return status;
   }
-  const auto away = process_->memory_away();
-  if (!away) return Status::error(ENOTSUP, "memory cannot be reached");
   if (what == kSavedWrite) {
     if (Status status = write_saved(pipe, message.header.value == kContextsOff); !status.ok()) return status;
   }
+  const auto away = process_->memory_away();  // with what describing it has taken along
+  if (!away) return Status::error(ENOTSUP, "memory cannot be reached");
   return failed("memory is not saved or restored", save_away_memory(*away, what, pipe));
 }
 

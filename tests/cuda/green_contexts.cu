@@ -53,6 +53,19 @@ static void seen_by_the_runtime(CUgreenCtx green, CUcontext context, CUcontext p
   EXPECT(static_cast<void*>(green) == static_cast<void*>(context));
 }
 
+// Also where these are no whole number of the groups that the driver splits by.
+static void runs_on_all_of(CUdevResource sms) {
+  CUdevResourceDesc description;
+  CUgreenCtx green;
+  CUstream stream;
+  CHECK_DRIVER(cuDevResourceGenerateDesc(&description, &sms, 1));
+  CHECK_DRIVER(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+  CHECK_DRIVER(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+  EXPECT(sms_used(stream) <= sms.sm.smCount);
+  CHECK_DRIVER(cuStreamDestroy(stream));
+  CHECK_DRIVER(cuGreenCtxDestroy(green));
+}
+
 int main() {
   CHECK(cudaFree(nullptr));
   CUcontext primary;
@@ -115,6 +128,8 @@ int main() {
     CHECK_DRIVER(cuStreamDestroy(streams[i]));
     CHECK_DRIVER(cuGreenCtxDestroy(green[i]));
   }
+  if (rest.type == CU_DEV_RESOURCE_TYPE_SM) runs_on_all_of(rest);
+  runs_on_all_of(all);
   CUdevResourceDesc first;
   CHECK_DRIVER(cuDevResourceGenerateDesc(&first, &groups[0], 1));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuGreenCtxCreate(&green[0], first, 0, 2));

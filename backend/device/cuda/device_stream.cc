@@ -70,16 +70,20 @@ CUresult CudaDevice::stream_create_part(const ContextRef& context, uint32_t flag
   return CUDA_SUCCESS;
 }
 
+// What is left behind all whole groups is of the last part, or one by itself.
 CUresult CudaDevice::part_of(uint32_t first, uint32_t count, CudaContextRef* part) {
   constexpr uint32_t kGroup = 8;  // SMs that the driver gives out at a time, from compute capability 9.0 on
-  if (first % kGroup || count < kGroup || count % kGroup) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  int sms = 0;
+  driver_->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_);
+  const bool to_the_end = uint64_t{first} + count == static_cast<uint32_t>(sms);
+  if (first % kGroup || count == 0 || (count % kGroup && !to_the_end)) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
   std::lock_guard lock(parts_mutex_);
   Part& kept = parts_[{first, count}];
   if (!kept.context || !kept.context->alive) {
     DeviceConfig config;
     config.sm_step = kGroup;
     config.sm_first = first / kGroup;
-    config.sm_groups = count / kGroup;
+    config.sm_groups = to_the_end ? 0 : count / kGroup;
     auto made = Partition::make(driver_, device_, config);
     if (!made.ok()) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     Charge charge(host_);
