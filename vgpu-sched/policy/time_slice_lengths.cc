@@ -10,9 +10,6 @@ namespace {
 // By what factor a time slice has to change for it to be changed at all, and for it to be changed soon.
 constexpr double kSmallChange = 1.08, kLargeChange = 2;
 
-// How many times as long each time slice for learning is as the last one.
-constexpr Time kProbeGrowth = 4;
-
 }  // namespace
 
 // Calls `use(burst, part)` for those who have no more than a burst at a time, and gain by time slices that it fills.
@@ -67,7 +64,7 @@ void TimeSliceWeights::fit_slices() {
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const Lengths usual = divided(static_cast<Time>(turn * weight(entry) / sum), entry);
-    const Time unbounded = std::max(usual.first, probing(entry, usual.first));
+    const Time unbounded = std::max(usual.first, probing(entry));
     wanted[vgpu] = {bounded(unbounded, entry), usual.later == 0 ? 0 : bounded(usual.later, entry)};
     entry.unbounded = wanted[vgpu].first < unbounded ? unbounded : 0;
   }
@@ -75,22 +72,20 @@ void TimeSliceWeights::fit_slices() {
 }
 
 // A time slice in which its work is not interrupted, while it is not known how long that takes; else 0. One program at
-// a time. Where it never rests, its work may be only a little longer than its usual time slices, so those for learning
-// begin at a few of these, and grow.
-Time TimeSliceWeights::probing(Entry& entry, Time usual) {
+// a time.
+Time TimeSliceWeights::probing(Entry& entry) {
   constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
   for (const auto& [number, process] : entry.processes) {
-    if (process.later || now_ - process.unlearnt_at > options_.unlearnt_for ||
+    if (process.later || process.burst > options_.probe || now_ - process.unlearnt_at > options_.unlearnt_for ||
         now_ - process.last_busy > options_.memory)
       continue;
-    longest = std::max(longest, std::min(process.burst, options_.probe));
+    longest = std::max(longest, process.burst);
   }
   if (longest < kShortBurst || active_processes() < 2) {
     entry.probe_until = std::min(entry.probe_until, now_);  // somebody else may begin
     return 0;
   }
-  const Time most = std::min(longest + longest / kRoom, options_.probe);
   if (now_ > entry.probe_until) {
     const Time pause = std::min(options_.probe_again << std::min(entry.probes, 10u), options_.probe_last);
     const bool others = std::any_of(entries_.begin(), entries_.end(), [&](const auto& other) {
@@ -99,17 +94,9 @@ Time TimeSliceWeights::probing(Entry& entry, Time usual) {
     if (others || (entry.probes > 0 && now_ - entry.probed_at < pause)) return 0;
     entry.probed_at = now_;
     entry.probe_until = now_ + options_.probe_for;
-    for (Time length = kProbeGrowth * usual; longest == options_.probe && length < most; length *= kProbeGrowth) {
-      entry.probe_until += options_.probe_step;
-    }
     ++entry.probes;
   }
-  if (longest < options_.probe) return most;
-  Time length = kProbeGrowth * usual;
-  for (Time left = now_ - entry.probed_at; left > options_.probe_step && length < most; left -= options_.probe_step) {
-    length *= kProbeGrowth;
-  }
-  return std::min(length, most);
+  return std::min(longest + longest / kRoom, options_.probe);
 }
 
 // Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it
@@ -182,18 +169,37 @@ bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Lengths>& wanted) c
   return false;
 }
 
+// It has little work at a time, and would need less than it was promised if it never waited.
+bool TimeSliceWeights::needs_little(const Entry& entry) const {
+  double part = 0;
+  for (const auto& [number, process] : entry.processes) {
+    if (!works(process)) continue;
+    const auto burst = static_cast<double>(process.burst);
+    part += burst / (burst + process.mean_idle());
+  }
+  return is_bursty(entry) && part < entry.fraction;
+}
+
+// For how long others together may hold up `entry`, for the sake of `beside`; 0: for as long as their shares have it.
+Time TimeSliceWeights::longest_wait(const Entry& entry, const Entry& beside) const {
+  if (!entry.active || &entry == &beside) return 0;
+  const bool goes_first = entry.share.priority > beside.share.priority && needs_little(entry);
+  if (!goes_first) return entry.latency;
+  return entry.latency == 0 ? options_.later_most : std::min(entry.latency, options_.later_most);
+}
+
 // A time slice of this one, within what others may wait for it.
 Time TimeSliceWeights::bounded(Time slice, const Entry& entry) const {
-  Time bound = 0;
+  Time bound = kLongest;
   for (const auto& [vgpu, other] : entries_) {
-    if (&other == &entry || !other.active || other.latency == 0) continue;
-    bound = bound == 0 ? other.latency : std::min(bound, other.latency);
+    if (const Time wait = longest_wait(other, entry); wait != 0) bound = std::min(bound, wait);
   }
-  if (bound == 0) return slice;
+  if (bound == kLongest) return slice;
   // All processes that do not have the bound run once while it waits.
   Time processes = 0;
   for (const auto& [vgpu, other] : entries_) {
-    if (other.active && (other.latency == 0 || other.latency > bound)) processes += other.active_processes;
+    const Time wait = longest_wait(other, entry);
+    if (other.active && (wait == 0 || wait > bound)) processes += other.active_processes;
   }
   const Time left = bound / std::max<Time>(processes, 1) - options_.latency_cost;
   return std::min(slice, std::max(left, options_.shortest));

@@ -31,10 +31,12 @@
 //   it is to keep the engine in its pauses. Then it fills its time slices, as programs do that never rest. Alone, a
 //   step of it takes its work and its pause, or what it takes to issue that work, if that is longer.
 // - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
-//   program whose kernels are longer, and were never alone, has longer and longer time slices once, until that is
-//   known. It is charged for them.
+//   program that rests, and whose kernels are longer and were never alone, has time slices as long as its work once,
+//   until that is known. It is charged for them. One that never rests fills its time slices, and is charged by these.
 // - Time slices are long, since switches cost; where one virtual GPU wants a bound on its latency, those of the others
 //   together are shorter than that bound while it is active.
+// - Beside a virtual GPU of a higher priority that has little work at a time, and needs less than it was promised, the
+//   others' time slices are short from the beginning, and not only once it is behind.
 //
 // - Of the processes of one virtual GPU that differ in priority, those that have work and the highest one have what the
 //   others leave of its time slices: these have short ones, so that who has little work at a time is not kept waiting.
@@ -68,17 +70,16 @@ struct TimeSliceOptions {
   // Between two changes of time slices, where one is off by a factor of two, and where the work of somebody fits into
   // one only before or after it.
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
-  // The longest time slice that is there for learning, for how long it is, for how long each shorter one before it, and
-  // when it is tried again, if in vain: after twice as long each time.
-  Time probe = 500 * kMillisecond, probe_for = kSecond, probe_step = 250 * kMillisecond, probe_again = 5 * kSecond,
-       probe_last = 60 * kSecond;
+  // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain: after
+  // twice as long each time.
+  Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
   Time unlearnt_for = 3 * kSecond;  // after a cut sample, if no other comes
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive
   // A virtual GPU is active for so long after its last work; with little work at a time, longer: else the others' time
   // slices were long each time that it comes back.
   Time memory = 30 * kMillisecond, burst_memory = 300 * kMillisecond;
-  // What processes of lower priority have between two time slices of those that go first: so much together, switches
-  // included, and this part of what their virtual GPU has in a round, at most; at least `least` each.
+  // What those of lower priority have between two time slices of those that go first: so much together, switches
+  // included; and of processes this part of what their virtual GPU has in a round, at most; at least `least` each.
   Time later_most = 2 * kMillisecond;
   int later_part = 8;
   // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them; sooner, and if
@@ -199,7 +200,7 @@ class TimeSliceWeights {
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
   Lengths divided(Time whole, const Entry& entry) const;
-  Time probing(Entry& entry, Time usual);
+  Time probing(Entry& entry);
   void fit_keeps();
   void review_keep(Entry& entry, bool others);
   bool is_hardly_idle(const Entry& entry) const;
@@ -210,6 +211,8 @@ class TimeSliceWeights {
   bool is_ordered_anew(const std::pair<const VgpuId, Lengths>& wanted) const;
   Time whole_round();
   bool changes_visits(const std::map<VgpuId, Lengths>& wanted) const;
+  bool needs_little(const Entry& entry) const;
+  Time longest_wait(const Entry& entry, const Entry& beside) const;
   Time bounded(Time slice, const Entry& entry) const;
   Entry* tightest();
   void count_cost(double span);

@@ -75,6 +75,39 @@ TEST_F(TimeSlicePrioritiesTest, WhatShortWorkLeavesIsTheOthersOfItsVirtualGpu) {
   }
 }
 
+// The same with a virtual GPU for each: it does not have to be behind first.
+TEST_F(TimeSlicePrioritiesTest, ShortWorkOfAVirtualGpuOfAHigherPriorityWaitsLittleFromTheBeginning) {
+  std::vector<double> first, later;
+  for (const int priority : {0, 1}) {
+    start_over();
+    const Program& files = with_priority(0, 1, 40, 470 * kMicrosecond, 3 * kMillisecond);
+    for (VgpuId vgpu = 2; vgpu <= 4; ++vgpu) with_priority(0, vgpu, 20);
+    weights_.set(1, {.percent = 40, .priority = priority}, 0);
+    first.push_back(progress(files, 300 * kMillisecond));
+    run_for(kSecond);
+    later.push_back(progress(files, kSecond));
+  }
+  EXPECT_LE(first[0], 0.45);
+  EXPECT_GE(first[1], 0.65);
+  for (const double part : later) EXPECT_GE(part, 0.7);
+}
+
+// One that asks for two thirds of the engine, and one that always has work.
+TEST_F(TimeSlicePrioritiesTest, APriorityDoesNotGiveMoreThanWasPromised) {
+  for (const int priority : {0, 5}) {
+    start_over();
+    with_priority(0, 1, 20);
+    with_priority(0, 2, 60);
+    with_priority(0, 3, 20, 2 * kMillisecond, kMillisecond);
+    weights_.set(1, {.percent = 20, .priority = priority}, 0);
+    weights_.set(3, {.percent = 20, .priority = priority}, 0);
+    const auto parts = after(2 * kSecond, 4 * kSecond);
+    EXPECT_NEAR(parts[0], 0.2, 0.03) << priority;
+    EXPECT_NEAR(parts[1], 0.58, 0.03) << priority;
+    EXPECT_NEAR(parts[2], 0.2, 0.03) << priority;
+  }
+}
+
 // Its pauses are as long as those of one that is busy elsewhere. While it is away for long, time slices are long again.
 TEST_F(TimeSlicePrioritiesTest, TimeSlicesAreShortOnlyWhileSomebodyGoesFirst) {
   Program& first = with_priority(1, 1, 100, 400 * kMicrosecond, 2 * kMillisecond);
