@@ -40,10 +40,15 @@ class Mapped : public Kind {
     CHECK_DRIVER(cuMemAddressReserve(&unused_, unit_, 0, 0, 0));
     CHECK_DRIVER(cuMemAddressReserve(&at_, 4 * unit_, 0, 0, 0));
     CHECK_DRIVER(cuMemAddressFree(unused_, unit_));
+    // NVIDIA's driver maps memory from its beginning only.
     CHECK_DRIVER(cuMemCreate(&twice_, 2 * unit_, &props_, 0));
+    const size_t offset = cuMemMap(at_, unit_, unit_, twice_, 0) == CUDA_SUCCESS ? unit_ : 0;
+    if (offset != 0) CHECK_DRIVER(cuMemUnmap(at_, unit_));
+    if (offset == 0) CHECK_DRIVER(cuMemRelease(twice_));
+    if (offset == 0) CHECK_DRIVER(cuMemCreate(&twice_, unit_, &props_, 0));
     CHECK_DRIVER(cuMemCreate(&sometimes_, unit_, &props_, 0));
-    map(at_, unit_, unit_, twice_);
-    map(at_ + unit_, unit_, unit_, twice_);
+    map(at_, unit_, offset, twice_);
+    map(at_ + unit_, unit_, offset, twice_);
     CUmemGenericAllocationHandle released;
     CHECK_DRIVER(cuMemCreate(&released, unit_, &props_, 0));
     map(at_ + 2 * unit_, unit_, 0, released);

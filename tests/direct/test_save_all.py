@@ -22,7 +22,7 @@ ON_A_GPU = {"pool": "memory of a pool", "array": "an array", "managed": "managed
 @pytest.fixture(name="tenant", scope="module")
 def _tenant(device):
     daemon = Daemon(device, "band+", name="saveall", devices=DEVICES if device == "soft" else [device],
-                    tables={"swap": {"memory": "4G"}, "save": {"on_gpus": True}})
+                    tables={"swap": {"memory": "4G" if device == "soft" else "12G"}, "save": {"on_gpus": True}})
     daemon.create("sleeper", 50, memory="384M" if device == "soft" else "8G")
     try:
         yield Tenant(daemon, "sleeper")

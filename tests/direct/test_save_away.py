@@ -15,7 +15,7 @@ MIB = 16
 
 def _make(device: str, keep: bool = False) -> Daemon:
     return Daemon(device, "band+", name="saveaway", devices=DEVICES if device == "soft" else [device], keep=keep,
-                  tables={"swap": {"memory": "4G"}, "save": {"on_gpus": True}})
+                  tables={"swap": {"memory": "4G" if device == "soft" else "12G"}, "save": {"on_gpus": True}})
 
 
 def _create(daemon: Daemon, memory: str = "384M") -> None:

@@ -95,8 +95,9 @@ def test_it_says_so(tenant):
 
 
 def test_without_programs_its_warm_runner_ends_and_the_next_program_gets_one(tenant):
-    view = _until_asleep(tenant)
-    assert view["live"]["runners"]["living"] == 0 and view["live"]["suspension"]["bytes"] == 0
+    _until_asleep(tenant)
+    wait_until(lambda: tenant.view()["live"]["runners"]["living"] == 0, 10, "the end of its warm runner")
+    assert _suspension(tenant)["bytes"] == 0
     end(tenant.counting())
 
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -80,12 +81,8 @@ class KnownKernel {
   bool cut = false;               // the device has taken grid slices of it
   bool in_order = false;          // a launch has ended in grid slices that were issued one after the other
   std::set<std::string> reasons;
-  // Through which parameters it reaches memory, once somebody has asked for it and found out.
-  struct Pointers {
-    std::atomic<bool> known{false};
-    ptx::PointerParameters found;
-  };
-  std::shared_ptr<Pointers> pointers;
+  // Through which parameters it reaches memory; not valid: nobody has asked.
+  std::shared_future<ptx::PointerParameters> pointers;
   std::vector<std::shared_ptr<LaunchShape>> shapes;
 
   // `code`: the kernel's own. Nothing: the device does not say.

@@ -1,8 +1,9 @@
-// Through which of its parameters a launch reaches memory. Found out once for each kernel, beside the record loop.
+// Through which of its parameters a launch reaches memory. Found out once for each kernel, beside the record loop, which
+// waits a little for it at the kernel's first launch.
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <future>
 #include <utility>
 
 #include "backend/runner/slicing/kernel_catalogue.h"
@@ -25,7 +26,7 @@ class LaunchPointers {
   KernelCatalogue& kernels_;
   KernelCloner& cloner_;
   const Post post_;
-  std::shared_ptr<KnownKernel::Pointers> last_;  // keeps what find() returned
+  std::shared_future<ptx::PointerParameters> last_;  // keeps what find() returned
 };
 
 }  // namespace bandsaw::runner
