@@ -374,7 +374,8 @@ class Device : public MovingMemory {
 
   // What is put on streams for this engine between the two is a time slice; `done` is called when all of it is done, or
   // will not be, perhaps from inside the call. One of an engine is open at a time. A device may measure nothing.
-  virtual void time_slice_begin(unsigned /*engine*/) {}
+  // `on_turn`: its time begins when the hardware serves this process, not when it could.
+  virtual void time_slice_begin(unsigned /*engine*/, bool /*on_turn*/) {}
   virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
   // Nothing of the open one has begun: its time will not hold how long issuing it took.
   virtual bool time_slice_waits(unsigned /*engine*/) { return true; }

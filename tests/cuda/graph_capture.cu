@@ -99,9 +99,12 @@ int main() {
   EXPECT(none == nullptr);
   CHECK(cudaStreamSynchronize(stream));
 
-  // To free nothing is a potentially unsafe call, too.
+  // To free is a potentially unsafe call, also to free nothing.
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   CHECK(cudaFree(nullptr));
+  void* meanwhile = nullptr;
+  CHECK(cudaMalloc(&meanwhile, 1 << 16));
+  CHECK(cudaFree(meanwhile));
   CHECK(cudaStreamEndCapture(stream, &none));
   CHECK(cudaGraphDestroy(none));
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

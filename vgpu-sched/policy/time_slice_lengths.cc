@@ -77,8 +77,8 @@ Time TimeSliceWeights::probing(Entry& entry) {
   constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
   for (const auto& [number, process] : entry.processes) {
-    if (process.later || process.burst > options_.probe || now_ - process.unlearnt_at > options_.unlearnt_for ||
-        now_ - process.last_busy > options_.memory)
+    if (process.later || process.outgrown || process.burst > options_.probe ||
+        now_ - process.unlearnt_at > options_.unlearnt_for || now_ - process.last_busy > options_.memory)
       continue;
     longest = std::max(longest, process.burst);
   }

@@ -11,6 +11,8 @@ namespace {
 constexpr double kUnsureRound = 0.1;
 // Two samples: how much longer a program may seem to have had work than it had.
 constexpr Time kUnsure = 2 * kMillisecond;
+// A program that has no work for so long waits for somebody, or begins.
+constexpr Time kLongAway = 200 * kMillisecond;
 
 }  // namespace
 
@@ -43,14 +45,16 @@ const TimeSliceProcess::Whole* TimeSliceProcess::find_whole(double measured_then
 }
 
 // A pause is told when the next work begins, which may be after the rest was. The first ones are averaged, those before
-// the last ones forgotten.
+// the last ones forgotten. What was before a long one says little of what comes then.
 void TimeSliceProcess::note_rests(std::uint32_t times, Time pauses, Time issues) {
   pauses_told += static_cast<double>(pauses);
   issues_told += static_cast<double>(issues);
   if (times == 0) return;
+  const bool long_away = pauses_told >= static_cast<double>(kLongAway);
   rests_noted = std::min(rests_noted + 1, kRestsRemembered);
   mean_pause += (std::exchange(pauses_told, 0) / times - mean_pause) / rests_noted;
   mean_issue += (std::exchange(issues_told, 0) / times - mean_issue) / rests_noted;
+  if (long_away) rests_noted = 0;
 }
 
 bool TimeSliceProcess::had_all() const {
@@ -87,6 +91,12 @@ void TimeSliceProcess::note_whole(Time work, bool alone) {
   *rarest = {work, 1, alone};
 }
 
+void TimeSliceProcess::had_at_least(double had) {
+  if (had <= static_cast<double>(burst)) return;
+  burst = static_cast<Time>(had);
+  outgrown = true;
+}
+
 double TimeSliceProcess::visit(Time slice) const {
   if (never_rests()) return static_cast<double>(slice);
   const double parts = static_cast<double>(burst) / static_cast<double>(slice);
@@ -104,6 +114,7 @@ double TimeSliceProcess::certain(Time slice) const {
 
 void TimeSliceProcess::restart(Time as_long) {
   burst = as_long;
+  outgrown = false;
   unrested = unrested_own = 0;
   charged = taken = wall = rounds = filled = least = 0;
 }

@@ -28,6 +28,7 @@ struct TimeSliceProcess {
   double mean_issue = 0;                    // from the first work after a rest to the last one before the next
   double pause_left = 0;                    // of the pause that is under way, what counts as progress
   Time burst = kLongest;  // what it has between two rests, about; kLongest: it has not rested for long
+  bool outgrown = false;  // it had more than that since the last one, so that nobody knows when it will rest
   double ahead = 0;       // what others had while it paused, of what they have between its time slices
   double yield = 1;       // what it has of a time slice for each ns that it is taken to have
   Time last_busy = -kLongest;
@@ -52,6 +53,8 @@ struct TimeSliceProcess {
   double served(Time slice) const;
   // What it had at least since then, if it has had work all the time.
   double certain(Time slice) const;
+  // It had this much since it rested last.
+  void had_at_least(double had);
   // What it uses of a time slice, on average: its work fills some, and the last one as far as it goes.
   double visit(Time slice) const;
   // It has rested so often, paused and issued for so long in sum.

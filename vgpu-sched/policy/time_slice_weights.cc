@@ -80,8 +80,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     process.note_rests(rests, paused, issued);
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
-      const double had = process.served(found->second.slice_of(process));
-      process.burst = std::max(process.burst, static_cast<Time>(had));
+      process.had_at_least(process.served(found->second.slice_of(process)));
     }
     // How the first and the last time slice of so long a run were does not matter.
     if (process.unrested > kLongRun) process.restart(kLongest);
@@ -192,8 +191,7 @@ void TimeSliceWeights::serve(double span) {
       process.filled += rounds * slice;
       process.least += span * slice / longest_turn;
       // It has more at a time than it has said.
-      if (const double least = process.certain(own_slice); least > static_cast<double>(process.burst))
-        process.burst = static_cast<Time>(least);
+      process.had_at_least(process.certain(own_slice));
       charge(entry, own + rounds * switches_within(entry));
     }
   }

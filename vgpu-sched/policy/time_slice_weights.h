@@ -70,8 +70,8 @@ struct TimeSliceOptions {
   // Between two changes of time slices, where one is off by a factor of two, and where the work of somebody fits into
   // one only before or after it.
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
-  // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain: after
-  // twice as long each time.
+  // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
+  // after twice as long each time.
   Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
   Time unlearnt_for = 3 * kSecond;  // after a cut sample, if no other comes
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive

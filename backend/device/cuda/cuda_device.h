@@ -174,7 +174,10 @@ class CudaDevice final : public Device, public GivesAgain {
                         SurfaceRef* surface) override;
 
   bool keep_engine(std::function<bool()> goes_on, std::function<void()> ended) override;
-  void time_slice_begin(unsigned engine) override { time_slices_->begin(engine); }
+  // Code of the device's own would move what a program loads later, and another runner would have to load it then too.
+  void time_slice_begin(unsigned engine, bool on_turn) override {
+    time_slices_->begin(engine, on_turn && !config_.replaceable);
+  }
   bool time_slice_waits(unsigned engine) override { return time_slices_->waits(engine); }
   bool time_slices_over(unsigned engine) override { return time_slices_->over(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { time_slices_->end(engine, std::move(done)); }

@@ -77,6 +77,7 @@ CUresult CudaDevice::settle_beside_captures() {
 // What keeps the engine is none of the program's work: it is not waited for, unless there is work that belongs to no
 // stream any more.
 CUresult CudaDevice::context_idle() {
+  if (captures_active_ > 0) return settle_beside_captures();
   if (keep_alive_->active() && !lost_streams_.exchange(false)) return settle_beside_captures();
   return driver_->cuCtxSynchronize();
 }
@@ -84,7 +85,8 @@ CUresult CudaDevice::context_idle() {
 // In the primary context: other contexts of a process have time slices of their own, and parts of the SMs their order.
 // The blocks of a cooperative kernel wait for each other, and the last may find no place beside the keep-alive.
 bool CudaDevice::keep_engine(std::function<bool()> goes_on, std::function<void()> ended) {
-  return !partition_ && may_keep_ && keep_alive_->begin(own_context(), std::move(goes_on), std::move(ended));
+  return !partition_ && may_keep_ && !config_.replaceable &&
+         keep_alive_->begin(own_context(), std::move(goes_on), std::move(ended));
 }
 
 void CudaDevice::keep_no_more() {
@@ -159,7 +161,10 @@ std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef&
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
   const uint64_t work = waited->work.count(), apart = waited->apart.count();
-  std::function<CUresult()> synchronize = [this] { return context_idle(); };
+  // While something captures, the driver is to say that the program may not wait.
+  std::function<CUresult()> synchronize = [this] {
+    return captures_active_ > 0 ? driver_->cuCtxSynchronize() : context_idle();
+  };
   if (waited->work.finished()) {  // does not block
     CUresult result = enter(waited);
     if (result == CUDA_SUCCESS) result = synchronize();

@@ -16,11 +16,13 @@ constexpr double kEventsMs = 0.00125;   // between two events with nothing betwe
 
 // Whoever still has something of it to do holds a reference; the last one's end is the time slice's.
 struct TimeSliceMeter::TimeSlice {
-  TimeSlice(TimeSliceMeter* its_meter, unsigned its_engine) : meter(its_meter), engine(its_engine) {}
+  TimeSlice(TimeSliceMeter* its_meter, unsigned its_engine, bool from_turn)
+      : meter(its_meter), engine(its_engine), on_turn(from_turn) {}
   ~TimeSlice() { meter->finish(*this); }
 
   TimeSliceMeter* const meter;
   const unsigned engine;
+  const bool on_turn;
   std::vector<Part> parts;  // added to while it is open
   uint64_t bytes = 0;
   std::atomic<uint64_t> held_ns{0};  // beside what the parts' events tell
@@ -30,14 +32,18 @@ struct TimeSliceMeter::TimeSlice {
 };
 
 TimeSliceMeter::TimeSliceMeter(DriverRef driver, Completions* completions, DeviceHost* host)
-    : driver_(std::move(driver)), completions_(completions), host_(host), events_(driver_, CU_EVENT_DEFAULT) {}
+    : driver_(std::move(driver)),
+      completions_(completions),
+      host_(host),
+      events_(driver_, CU_EVENT_DEFAULT),
+      turn_(driver_) {}
 
 TimeSliceMeter::~TimeSliceMeter() {
   for (TimeSliceRef& slice : open_) slice.reset();
 }
 
-void TimeSliceMeter::begin(unsigned engine) {
-  auto slice = std::make_shared<TimeSlice>(this, engine);
+void TimeSliceMeter::begin(unsigned engine, bool on_turn) {
+  auto slice = std::make_shared<TimeSlice>(this, engine, on_turn);
   std::lock_guard lock(mutex_);
   open_[engine].swap(slice);
 }
@@ -52,6 +58,7 @@ void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& s
   if (known) return;
   Part part{stream};
   if (events_.take(stream->context, &part.start) != CUDA_SUCCESS) return;
+  if (slice->on_turn && turn_.put(stream->handle) != CUDA_SUCCESS) slice->failed = true;
   if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
   slice->parts.push_back(std::move(part));
   auto& at_work = at_work_[engine];

@@ -13,6 +13,7 @@
 
 #include "backend/device/cuda/completions.h"
 #include "backend/device/cuda/event_pool.h"
+#include "backend/device/cuda/turn_kernel.h"
 #include "backend/device/device.h"
 
 namespace bandsaw::cuda {
@@ -37,7 +38,8 @@ class TimeSliceMeter {
   TimeSliceMeter(DriverRef driver, Completions* completions, DeviceHost* host);
   ~TimeSliceMeter();
 
-  void begin(unsigned engine);
+  // `on_turn`: as Device::time_slice_begin().
+  void begin(unsigned engine, bool on_turn);
   void end(unsigned engine, TimeSliceDone done);
   // Before work for the engine is put on a stream that does not capture, and whose context is current.
   void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
@@ -73,6 +75,7 @@ class TimeSliceMeter {
   Completions* const completions_;
   DeviceHost* const host_;
   EventPool events_;
+  TurnKernel turn_;
   // Bytes in a microsecond of each engine, as measured last. At first as if a link moved 16 GB/s.
   std::array<std::atomic<uint64_t>, kEngines> speed_{16000, 16000, 16000};
   std::mutex mutex_;

@@ -157,7 +157,7 @@ class SoftDevice final : public Device, public GivesAgain {
   CUresult surface_bind(const ModuleRef& module, const std::string& name, const ArrayRef& array,
                         SurfaceRef* surface) override;
 
-  void time_slice_begin(unsigned engine) override { meters_.time_slice_begin(engine); }
+  void time_slice_begin(unsigned engine, bool) override { meters_.time_slice_begin(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { meters_.time_slice_end(engine, std::move(done)); }
 
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;

@@ -98,11 +98,8 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   if (!grant_page_) return true;
   note_stream(id.stream);
   TimeSlice& slice = engine_states_[kCompute].slice;
-  const bool alone = is_alone();
-  const LaunchTimes::Known known = launch_times_.find(id, alone);
-  // The hardware may serve others between the event before the first launch of a step and that launch.
-  const bool apart = !alone && launches_ > 1 && begins_step();
-  if (known.sample && may_learn() && !apart && !stream_eras_.any_of_the_past()) {
+  const LaunchTimes::Known known = launch_times_.find(id, is_alone());
+  if (known.sample && may_learn() && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
@@ -114,7 +111,6 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
   slice.own_ns += known.ns;
   slice.left_to_others += 1 - part;
-  ++launches_;
   return true;
 }
 
@@ -122,12 +118,6 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
 bool GateView::seen_over() const {
   return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) == 0 && !keeps_engine_ &&
          device_->time_slices_over(kCompute);
-}
-
-// What comes now is the first compute work since a rest.
-bool GateView::begins_step() const {
-  const EngineState& state = engine_states_[kCompute];
-  return (!state.slice.begun && state.in_flight == 0) || seen_over();
 }
 
 // What ends a sample is to be on the device right behind it.
@@ -162,22 +152,25 @@ void GateView::enter_unasked(unsigned engine) {
 // If the time slice is counted, the caller has already counted up the gate's `begun`.
 void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
+  bool begins_step = false;  // it is the first work since a rest
   if (slice.counted) {
     const bool none = state.in_flight++ == 0;
     const bool over = !none && engine == kCompute && seen_over();
     if (none) note_pause(engine);
     if (over) grant_page_->gates[slot_][engine].rests.fetch_add(1, std::memory_order_relaxed);  // not yet seen here
-    if (engine == kCompute) note_issue(slice.since, none || over);
+    begins_step = none || over;
+    if (engine == kCompute) note_issue(slice.since, begins_step);
   }
   state.slice = slice;
-  if (engine != kCompute) return device_->time_slice_begin(engine);
+  if (engine != kCompute) return device_->time_slice_begin(engine, false);
   if (slice.wide && grant_page_->keep_engine.load(std::memory_order_relaxed) != 0) keep_engine();
   state.slice.kept = keeps_engine_;
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
   (void)hardware_slice();
-  device_->time_slice_begin(engine);
+  device_->time_slice_begin(engine,
+                            begins_step && slice.wide && !state.slice.alone && !beside_others_ && !keeps_engine_);
 }
 
 // Other processes of this virtual GPU have work. The arbiter, whom they need not ask, sees that a period later.
@@ -204,7 +197,6 @@ void GateView::note_issue(Clock::Point now, bool rested) {
     const auto issued = std::chrono::nanoseconds(last_entered_ - first_since_rest_).count();
     grant_page_->gates[slot_][kCompute].issued_ns.fetch_add(static_cast<uint64_t>(std::max<int64_t>(issued, 0)));
     first_since_rest_ = now;
-    launches_ = 0;
   }
   last_entered_ = now;
 }

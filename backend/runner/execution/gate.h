@@ -189,7 +189,6 @@ class GateView {
   void note_pause(unsigned engine);
   void note_issue(Clock::Point now, bool rested);
   bool seen_over() const;
-  bool begins_step() const;
   uint64_t hardware_slice();
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;
@@ -207,7 +206,6 @@ class GateView {
   bool beside_others_ = false;
   uint64_t stream_ = 0;                               // where the last compute work went; 0: not known
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
-  uint64_t launches_ = 0;                             // since the last rest
   StreamEras stream_eras_;
   // Of the hardware's time slices: what was seen last, and when that was new.
   std::atomic<uint64_t> hardware_slice_ns_{0};

@@ -99,27 +99,63 @@ class TimeSliceMeterTest : public testing::Test {
 TEST_F(TimeSliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
   const auto one = stream(1);
   clocks().streams[one->handle] = 1000;
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   for (int i = 0; i < 10; ++i) work(kCompute, one, 50, 4);
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 500e3, kEventsNs);
   EXPECT_NEAR(static_cast<double>(host_.time[kCompute]), 500e3, kEventsNs);
   EXPECT_EQ(host_.moved[kCompute], 40u);
 }
 
+// A driver that serves others for a millisecond before a kernel, but not before an event.
+TEST_F(TimeSliceMeterTest, AStepBesideOthersIsMeasuredFromItsTurn) {
+  auto driver = std::make_shared<Driver>(*driver_);
+  driver->cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+  driver->cuLibraryLoadData = [](CUlibrary*, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**,
+                                 unsigned) { return CUDA_SUCCESS; };
+  driver->cuLibraryGetKernel = [](CUkernel*, CUlibrary, const char*) { return CUDA_SUCCESS; };
+  static std::atomic<int> turns;
+  turns = 0;
+  driver->cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction, void**, void**) {
+    std::lock_guard lock(clocks().mutex);
+    clocks().streams[config->hStream] += 1000;
+    ++turns;
+    return CUDA_SUCCESS;
+  };
+  TimeSliceMeter meter(driver, &completions_, &host_);
+  const auto one = stream(1);
+  for (const bool on_turn : {false, true}) {
+    for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+         turns == 0 && std::chrono::steady_clock::now() < until;) {
+      meter.begin(kCompute, on_turn);
+      meter.touch(kCompute, one, 0);
+      meter.touch(kCompute, one, 0);
+      {
+        std::lock_guard lock(clocks().mutex);
+        clocks().streams[one->handle] += 50;
+      }
+      std::promise<uint64_t> busy;
+      meter.end(kCompute, [&](uint64_t ns) { busy.set_value(ns); });
+      EXPECT_NEAR(static_cast<double>(busy.get_future().get()), 50e3, kEventsNs);
+      if (!on_turn) break;
+    }
+    EXPECT_EQ(turns, on_turn ? 1 : 0) << "once for each stream";
+  }
+}
+
 TEST_F(TimeSliceMeterTest, WhatCopiesInAGraphTakeIsEstimatedByTheLastOnesMeasured) {
   const auto one = stream(1);
-  meter_.begin(kCopyIn);
+  meter_.begin(kCopyIn, false);
   work(kCopyIn, one, 100, 5'000'000);  // 50 GB/s
   end(kCopyIn);
-  meter_.begin(kCopyIn);
+  meter_.begin(kCopyIn, false);
   meter_.estimate(kCopyIn, 1'000'000);
   EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, kEventsNs);
   EXPECT_EQ(host_.moved[kCopyIn], 6'000'000u);
-  meter_.begin(kCopyIn);
+  meter_.begin(kCopyIn, false);
   meter_.estimate(kCopyIn, 2'000'000);
   work(kCopyIn, one, 5, 4);  // beside what is measured
   EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 45e3, kEventsNs);
-  meter_.begin(kCopyIn);
+  meter_.begin(kCopyIn, false);
   meter_.estimate(kCopyIn, 1'000'000);  // nothing was learned from that
   EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, kEventsNs);
 }
@@ -128,7 +164,7 @@ TEST_F(TimeSliceMeterTest, StreamsThatOverlapAreCountedOnce) {
   const auto one = stream(1), other = stream(2), later = stream(3);
   clocks().streams[other->handle] = 60;  // 40 of its 80 beside the first one's 100
   clocks().streams[later->handle] = 500;
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 100);
   work(kCompute, other, 80);
   work(kCompute, later, 10);
@@ -138,16 +174,16 @@ TEST_F(TimeSliceMeterTest, StreamsThatOverlapAreCountedOnce) {
 TEST_F(TimeSliceMeterTest, TimeSlicesThatOverlapAreCountedOnce) {
   const auto one = stream(1), other = stream(2);
   clocks().streams[other->handle] = 90;
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 100);
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 100e3, kEventsNs);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, other, 90);  // from 90 to 180
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 80e3, kEventsNs);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 80);  // to 180, with the other
   EXPECT_EQ(end(kCompute), 1u);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 50);
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 50e3, kEventsNs);
 }
@@ -156,12 +192,12 @@ TEST_F(TimeSliceMeterTest, WhatEndedInTheMiddleTakesNothingFromTheRest) {
   const auto one = stream(1), other = stream(2);
   clocks().streams[other->handle] = 400;
   for (int i = 0; i < 5; ++i) {
-    meter_.begin(kCompute);
+    meter_.begin(kCompute, false);
     work(kCompute, other, 10);
     EXPECT_NEAR(static_cast<double>(end(kCompute)), 10e3, kEventsNs);
     clocks().streams[other->handle] += 90;
   }
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 1000);
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 950e3, kEventsNs);
 }
@@ -170,8 +206,8 @@ TEST_F(TimeSliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
   const auto one = stream(1);
   const uint64_t before = clocks().made;
   for (int i = 0; i < 100; ++i) {
-    meter_.begin(kCompute);
-    meter_.begin(kCopyIn);
+    meter_.begin(kCompute, false);
+    meter_.begin(kCopyIn, false);
     work(kCompute, one, 30);
     work(kCopyIn, one, 20, 1000);
     EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, kEventsNs);
@@ -183,13 +219,13 @@ TEST_F(TimeSliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
 
 TEST_F(TimeSliceMeterTest, NothingIsNothing) {
   EXPECT_EQ(end(kCopyOut), 0u);
-  meter_.begin(kCopyOut);
+  meter_.begin(kCopyOut, false);
   EXPECT_EQ(end(kCopyOut), 0u);
 }
 
 TEST_F(TimeSliceMeterTest, AFailureEndsTheTimeSliceToo) {
   const auto one = stream(1);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 100);
   clocks().outcome = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(end(kCompute), 0u);
@@ -197,7 +233,7 @@ TEST_F(TimeSliceMeterTest, AFailureEndsTheTimeSliceToo) {
 
 TEST_F(TimeSliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
   const auto one = stream(1), other = stream(2);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 100);
   work(kCompute, other, 30);
   meter_.leave(one);
@@ -207,7 +243,7 @@ TEST_F(TimeSliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
 
 TEST_F(TimeSliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
   const auto one = stream(1);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 100);
   meter_.leave(context_);
   clocks().streams[one->handle] += 1000;  // into a graph
@@ -217,7 +253,7 @@ TEST_F(TimeSliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
 
 TEST_F(TimeSliceMeterTest, OfADestroyedContextNothingIsAsked) {
   const auto one = stream(1);
-  meter_.begin(kCompute);
+  meter_.begin(kCompute, false);
   work(kCompute, one, 100);
   meter_.leave(context_);
   context_->alive = false;
@@ -228,7 +264,7 @@ TEST_F(TimeSliceMeterTest, OfADestroyedContextNothingIsAsked) {
 TEST_F(TimeSliceMeterTest, AllIsOverWhenTheProgramHasSeenTheEndOfEachStream) {
   const auto one = stream(1), two = stream(2);
   EXPECT_TRUE(meter_.over(0));
-  meter_.begin(0);
+  meter_.begin(0, false);
   for (const auto& each : {one, two}) {
     each->work.add();
     work(0, each, 5);
@@ -243,7 +279,7 @@ TEST_F(TimeSliceMeterTest, AllIsOverWhenTheProgramHasSeenTheEndOfEachStream) {
 
 TEST_F(TimeSliceMeterTest, OfManyStreamsOnlyTheirContextTells) {
   std::vector<std::shared_ptr<CudaStream>> many;
-  meter_.begin(0);
+  meter_.begin(0, false);
   for (uint64_t number = 1; number <= 20; ++number) {
     many.push_back(stream(number));
     many.back()->work.add();
@@ -257,7 +293,7 @@ TEST_F(TimeSliceMeterTest, OfManyStreamsOnlyTheirContextTells) {
 }
 
 TEST_F(TimeSliceMeterTest, WhatAnotherThreadWaitsForLastsUntilItIsLetGo) {
-  meter_.begin(kCopyOut);
+  meter_.begin(kCopyOut, false);
   auto held = meter_.hold(kCopyOut, 7);
   std::promise<uint64_t> busy;
   meter_.end(kCopyOut, [&](uint64_t ns) { busy.set_value(ns); });

@@ -18,7 +18,10 @@ inline constexpr uint64_t kMicrosecond = 1000, kUnit = 100 * kMicrosecond;
 class TimeSliceDevice final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
-  void time_slice_begin(unsigned) override { ++begun; }
+  void time_slice_begin(unsigned, bool on_turn) override {
+    ++begun;
+    turns += on_turn;
+  }
   void time_slice_end(unsigned, TimeSliceDone done) override {
     std::lock_guard lock(mutex);
     ended.push_back(std::move(done));
@@ -40,7 +43,7 @@ class TimeSliceDevice final : public FakeDevice {
     return can_keep;
   }
   bool time_slices_over(unsigned) override { return over; }
-  std::atomic<int> begun{0};
+  std::atomic<int> begun{0}, turns{0};
   bool over = false;
   int keeps = 0;  // how often the engine was to be kept
   bool can_keep = true;

@@ -75,16 +75,27 @@ TEST_F(WideOpenGate, AnOpenTimeSliceEndsWhenTheProgramHasSeenTheEndsOfAllInIt) {
   EXPECT_EQ(gate().rests, 1u);
 }
 
-TEST_F(WideOpenGate, OfAStepWithSeveralLaunchesTheFirstIsNoSample) {
-  for (int step = 0; step < 2; ++step) {
-    clock_.pass(LaunchTimes::kBetweenLater);
-    launch(kShort);
-    EXPECT_EQ(device_.ended.size(), step == 0 ? 1u : 0u) << "how many it has is not known at first";
-    launch(kLong);
-    EXPECT_EQ(device_.ended.size(), step == 0 ? 1u : 2u);
-    view_.pause();
-    while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
-  }
+// Else the others' time slices would lie between its begin and its first launch.
+TEST_F(WideOpenGate, AStepBesideOthersIsMeasuredFromItsTurn) {
+  launch(kShort);
+  launch(kLong);
+  EXPECT_EQ(device_.turns, 1) << "at its beginning";
+  view_.pause();
+  while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+  launch(kShort);
+  EXPECT_EQ(device_.turns, 2);
+  view_.pause();
+  while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+  gate().no_waiters = 1;
+  launch(kShort);
+  EXPECT_EQ(device_.turns, 2) << "alone it has no turns";
+}
+
+TEST_F(WideOpenGate, WhoKeepsTheEngineWaitsForNoTurn) {
+  grant_page_->keep_engine = 1;
+  launch(kShort);
+  EXPECT_EQ(device_.keeps, 1);
+  EXPECT_EQ(device_.turns, 0);
 }
 
 TEST_F(WideOpenGate, HowLongIssuingTakesIsTold) {
@@ -118,9 +129,7 @@ TEST_F(WideOpenGate, WhatRunsBesideOtherStreamsIsNoSample) {
   device_.finish_time_slice(kUnit);
   EXPECT_EQ(charge(50 * kUnit), 50 * kUnit);
   clock_.pass(LaunchTimes::kBetweenLater);
-  launch(kShort);  // as many as before may follow
   launch(kShort);
-  device_.finish_time_slice(kUnit);
   device_.finish_time_slice(40 * kUnit);
   launch(kShort);
   EXPECT_EQ(charge(50 * kUnit), 40 * kUnit);

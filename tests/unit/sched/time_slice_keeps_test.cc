@@ -53,6 +53,22 @@ TEST_F(TimeSliceKeepsTest, WhoHardlyPausesIsHelpedSoon) {
 }
 
 // Others use its pauses, and it has what it was promised.
+// Both have waited for seconds, as for what they are to do. What a pause between two steps is, the next steps tell.
+TEST_F(TimeSliceKeepsTest, WhoHasWaitedForWorkIsNotTakenForOneThatPauses) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 1350 * kMicrosecond, kSecond);
+  Program& product = add(2, 50, 165 * kMillisecond, kSecond);
+  steps.knows = product.knows = true;
+  run_for(5 * kSecond);
+  steps.pause = product.pause = 50 * kMicrosecond;
+  steps.back_at = product.back_at = now_;
+  run_for(800 * kMillisecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  served(1);
+  run_for(2 * kSecond);
+  EXPECT_GE(served(2 * kSecond)[0], 0.47);
+}
+
 TEST_F(TimeSliceKeepsTest, WhoPausesForLongIsNotHurried) {
   programs_.reserve(2);
   Program& pauses = add(1, 50, 350 * kMicrosecond, 250 * kMicrosecond);

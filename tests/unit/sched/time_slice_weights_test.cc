@@ -97,18 +97,28 @@ TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
 }
 
 // Who always has work fills its time slices, and is charged by these: nothing need be learnt, and nobody has to wait.
+// Before that they had little work, and rested.
 TEST_F(TimeSliceWeightsTest, WhoNeverRestsHasNoTimeSlicesForLearning) {
+  begins_anew_ = true;
   programs_.reserve(16);
-  for (VgpuId vgpu = 1; vgpu <= 16; ++vgpu) add(vgpu, 6).ready_since = now_;
-  double most = 0;
-  for (int second = 0; second < 8; ++second) {
-    for (const Time end = now_ + kSecond; now_ < end; run_for(kMillisecond)) {
-      for (Program& program : programs_) ++program.cut_samples;
+  for (VgpuId vgpu = 1; vgpu <= 16; ++vgpu) add(vgpu, 6, 30 * kMicrosecond, 20 * kMillisecond);
+  run_for(100 * kMillisecond);
+  for (Program& program : programs_) program.back_at = now_ + 100 * kSecond;
+  const auto run_and_cut = [this](Time span) {
+    for (const Time end = now_ + span; now_ < end; run_for(kMillisecond)) {
+      for (Program& program : programs_) program.cut_samples += program.busy > kSecond;
     }
-    for (const double part : served(kSecond)) most = std::max(most, part);
+  };
+  for (Program& program : programs_) {
+    program.busy = program.left = 100 * kSecond;
+    program.back_at = program.ready_since = now_;
+    program.longest_wait = 0;
+    run_and_cut(250 * kMillisecond);
   }
-  EXPECT_LE(most, 0.07);
-  for (const Program& program : programs_) EXPECT_LE(program.longest_wait, 60 * kMillisecond);
+  served(1);
+  run_and_cut(4 * kSecond);
+  for (const double part : served(4 * kSecond)) EXPECT_NEAR(part, 0.06, 0.01);
+  for (const Program& program : programs_) EXPECT_LE(program.longest_wait, 90 * kMillisecond);
 }
 
 // An encrypting file system beside searches whose kernels are cut by time slices.
