@@ -1,5 +1,5 @@
-// Through which of its parameters a launch reaches memory. Found out once for each kernel, beside the record loop, which
-// waits a little for it at the kernel's first launch.
+// Through which of its parameters a launch reaches memory. Found out once for each kernel, beside the record loop,
+// which waits a little for it at the kernel's first launch.
 #pragma once
 
 #include <functional>
