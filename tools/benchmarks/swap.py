@@ -2,8 +2,9 @@
 
 rounds: one program goes round twice what is resident, against the time that the moved bytes take if both directions are
 copied at once, against managed memory of the bare driver with as much of the GPU, and against memory that all fits.
-turns: two programs of 0.75 of a pool each work in turns, after one round of each; each of them alone has all its memory on the device.
-tasks, parts (by name only): more and more tasks at once, after Gdev's figures 12 and 13. Results are checked."""
+turns: two programs of 0.75 of a pool each work in turns, after one round of each; each of them alone has all its memory
+on the device. tasks, parts (by name only): more and more tasks at once, after Gdev's figures 12 and 13. Results are
+checked."""
 import argparse
 import contextlib
 import dataclasses
