@@ -238,14 +238,32 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
 // Who is active, and the fraction promised to each of them: the shares, scaled until they fill the engine within
 // reservations and caps.
 void TimeSliceWeights::share_out() {
+  const double common = common_lag();
   std::vector<Share> active;
+  std::vector<Entry*> begin;
   for (auto& [vgpu, entry] : entries_) {
+    const bool was_active = entry.active;
     entry.active = now_ - entry.last_busy <= (is_bursty(entry) ? options_.burst_memory : options_.memory);
+    if (entry.active && !was_active) begin.push_back(&entry);
     if (!entry.active) entry.lag = std::clamp<double>(entry.lag, 0, static_cast<double>(options_.carry));
     if (entry.active) active.push_back(entry.share);
   }
   const double scale = scale_to_fill(active);
   for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, scale) : 0;
+  for (Entry* const entry : begin) entry->lag += common * entry->fraction;
+}
+
+// What those who fill their time slices all lack, per fraction: who comes to them is to lack it too, or it would have
+// less than each of them.
+double TimeSliceWeights::common_lag() const {
+  double sum = 0;
+  int count = 0;
+  for (const auto& [vgpu, entry] : entries_) {
+    if (!entry.active || entry.fraction <= 0 || is_bursty(entry)) continue;
+    sum += entry.lag / entry.fraction;
+    ++count;
+  }
+  return count == 0 ? 0 : std::max(0.0, sum / count);
 }
 
 // What one did that has had no work for long, as one that waits for the next program, does not matter.

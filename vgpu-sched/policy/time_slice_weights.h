@@ -191,6 +191,7 @@ class TimeSliceWeights {
   void order_processes(Entry& entry) const;
   bool goes_on(const TimeSliceProcess& process) const;
   void share_out();
+  double common_lag() const;
   bool works(const TimeSliceProcess& process) const;
   bool is_bursty(const Entry& entry) const;
   bool has_bursty() const;

@@ -149,6 +149,18 @@ TEST_F(TimeSliceWeightsTest, OneOfManyThatComesBackHasItsPartAtOnce) {
   EXPECT_LE(late.longest_wait, 100 * kMillisecond);
 }
 
+// The others all lack what switches cost. One more of them is not to be the one that pays.
+TEST_F(TimeSliceWeightsTest, WhoComesToOthersHasAsMuchAsEachOfThem) {
+  programs_.reserve(16);
+  for (VgpuId vgpu = 1; vgpu <= 16; ++vgpu) add(vgpu, 6);
+  programs_.back().back_at = now_ + 10 * kSecond;
+  run_for(10 * kSecond);
+  served(1);
+  run_for(kSecond);
+  EXPECT_GE(served(kSecond).back(), 0.055);
+  EXPECT_NEAR(static_cast<double>(weights_.slice(16)), static_cast<double>(weights_.slice(1)), 0.1 * kMillisecond);
+}
+
 // Each of them changes all time slices, and the hardware begins its round anew.
 TEST_F(TimeSliceWeightsTest, NewcomersOneAfterTheOtherLeaveNobodyOut) {
   begins_anew_ = true;
