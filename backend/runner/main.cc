@@ -86,6 +86,19 @@ DeviceConfig read_environment() {
   return config;
 }
 
+// Where the address window may lie: not where the guest process has something else.
+std::vector<uint64_t> window_bases() {
+  const char* const text = std::getenv("BANDSAW_WINDOW_TAKEN");
+  const auto taken = static_cast<uint32_t>(text ? std::atoi(text) : 0);
+  std::vector<uint64_t> bases;
+  uint32_t bit = 1;
+  for (const uint64_t base : {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2}) {
+    if (!(taken & bit)) bases.push_back(base);
+    bit <<= 1;
+  }
+  return bases;
+}
+
 Status read_sms(DeviceConfig* config) {
   const char* const text = std::getenv("BANDSAW_SMS");
   const auto part = parse_sm_part(text ? text : "");
@@ -127,7 +140,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
     // A runner's user makes it: nobody else writes in that folder. NVIDIA's driver makes its own in there.
     ::mkdir(config.cache_directory.c_str(), kOwnerOnly);
   }
-  auto window = Reservation::make(VGPU_WINDOW_BYTES, {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2});
+  auto window = Reservation::make(VGPU_WINDOW_BYTES, window_bases());
   if (!window.ok()) return window.status();
   config.window_base = window.value().base();
   if (Status status = read_sms(&config); !status.ok()) return status;

@@ -79,7 +79,12 @@ Status check_memory_file(int fd, std::span<const vgpu_segment> segments) {
 }
 
 Process::Process(Processes* owner, const Request& create, UniqueFd arena)
-    : owner_(owner), id_(create.process), who_(create.create), key_(create.key), arena_(std::move(arena)) {}
+    : owner_(owner),
+      id_(create.process),
+      who_(create.create),
+      taken_bases_(create.taken_bases),
+      key_(create.key),
+      arena_(std::move(arena)) {}
 
 Process::~Process() {
   if (runner_) runner_->stop(Runner::Stop::kAsk);
@@ -88,16 +93,18 @@ Process::~Process() {
 
 void Process::start(const Answer& answer) {
   if (owner_->config_.replaceable && !make_key(&key_)) log::warn("process {} cannot be known again: no key", id_);
-  owner_->source_->take([weak = weak_from_this(), answer](Result<Runner*> runner) {
-    const auto process = weak.lock();
-    if (!process) {
-      if (runner.ok()) runner.value()->stop(Runner::Stop::kAsk);
-      return reply(answer, Status::error(EPIPE, "the process ended before it had a runner"));
-    }
-    if (runner.ok()) return process->assign(runner.value(), answer);
-    process->gone();
-    reply(answer, runner.status());
-  });
+  owner_->source_->take(
+      [weak = weak_from_this(), answer](Result<Runner*> runner) {
+        const auto process = weak.lock();
+        if (!process) {
+          if (runner.ok()) runner.value()->stop(Runner::Stop::kAsk);
+          return reply(answer, Status::error(EPIPE, "the process ended before it had a runner"));
+        }
+        if (runner.ok()) return process->assign(runner.value(), answer);
+        process->gone();
+        reply(answer, runner.status());
+      },
+      taken_bases_);
 }
 
 GuestOwner Process::owner() const {

@@ -107,6 +107,7 @@ class Process : public std::enable_shared_from_this<Process> {
   Processes* owner_;  // outlives it
   const uint32_t id_;
   const vgpu_ctl_create_process who_;
+  const uint32_t taken_bases_;  // where its address window cannot lie
   ReturnKey key_{};
   State state_ = State::kStarting;
   Runner* runner_ = nullptr;

@@ -99,13 +99,15 @@ void Process::wait_for_runner(std::function<void()> request, const Answer& answe
 
 void Process::revive(const std::function<void(Result<Runner*>)>& done) {
   if (runner_) return done(Status::error(EBUSY, "process {} has a runner already", id_));
-  owner_->source_->take_in_hold([weak = weak_from_this(), done](Result<Runner*> runner) {
-    const auto process = weak.lock();
-    if (!runner.ok()) return done(runner.status());
-    if (process && process->away() && !process->runner_) return process->take_again(runner.value(), done);
-    runner.value()->stop(Runner::Stop::kKill);
-    done(Status::error(ECANCELED, "its program has ended"));
-  });
+  owner_->source_->take_in_hold(
+      [weak = weak_from_this(), done](Result<Runner*> runner) {
+        const auto process = weak.lock();
+        if (!runner.ok()) return done(runner.status());
+        if (process && process->away() && !process->runner_) return process->take_again(runner.value(), done);
+        runner.value()->stop(Runner::Stop::kKill);
+        done(Status::error(ECANCELED, "its program has ended"));
+      },
+      VGPU_WINDOW_TAKEN_MASK & ~bit_of_base(window_base_));
 }
 
 void Process::take_again(Runner* runner, const std::function<void(Result<Runner*>)>& done) {

@@ -79,7 +79,11 @@ Status check_address(const Request& request) {
 
 Status read_create(std::span<const std::byte> bytes, Request* request) {
   request->create = read<vgpu_ctl_create_process>(bytes);
-  const uint32_t part = request->create.schema.part;
+  const uint32_t asked = request->create.schema.part, part = asked & VGPU_WINDOW_PART_MASK;
+  request->taken_bases = asked >> VGPU_WINDOW_TAKEN_SHIFT;
+  request->create.schema.part = static_cast<__le16>(part);
+  if (request->taken_bases >= VGPU_WINDOW_TAKEN_MASK)
+    return Status::error(EINVAL, "an address window that lies nowhere");
   if (part < VGPU_WINDOW_PARTS) return {};
   return Status::error(EINVAL, "the address window has {} parts, no part {}", VGPU_WINDOW_PARTS, part);
 }

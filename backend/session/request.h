@@ -26,6 +26,7 @@ struct Request {
   vgpu_ctl_type type{};
   uint32_t process = 0;
   vgpu_ctl_create_process create{};  // of RETURN_PROCESS too
+  uint32_t taken_bases = 0;          // where its address window cannot lie, as VGPU_WINDOW_TAKEN_MASK
   ReturnKey key{};                   // of RETURN_PROCESS, not zeros
   uint64_t window_base = 0;          // the same
   vgpu_ctl_add_region add{};

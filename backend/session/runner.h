@@ -76,14 +76,20 @@ class Runner {
   ServedProcess served_;
 };
 
+// Of the base of an address window, as in VGPU_WINDOW_TAKEN_MASK.
+constexpr uint32_t bit_of_base(uint64_t base) {
+  return base == VGPU_WINDOW_BASE_0 ? 1u : base == VGPU_WINDOW_BASE_1 ? 2u : base == VGPU_WINDOW_BASE_2 ? 4u : 0u;
+}
+
 class RunnerSource {
  public:
   using Taken = std::function<void(Result<Runner*>)>;
   virtual ~RunnerSource() = default;
-  // Hands out a warm runner, now or when one is ready. Whoever takes it must stop it.
-  virtual void take(Taken taken) = 0;
+  // Hands out a warm runner, now or when one is ready, whose address window lies at none of `taken_bases`
+  // (VGPU_WINDOW_TAKEN_MASK). Whoever takes it must stop it.
+  virtual void take(Taken taken, uint32_t taken_bases) = 0;
   // As take(), also while nobody else gets one.
-  virtual void take_in_hold(Taken taken) { take(std::move(taken)); }
+  virtual void take_in_hold(Taken taken, uint32_t taken_bases) { take(std::move(taken), taken_bases); }
 };
 
 }  // namespace bandsaw

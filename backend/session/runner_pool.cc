@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <set>
 
 #include "backend/control/json_link.h"
 #include "memory/base/log.h"
@@ -115,18 +116,18 @@ void RunnerPool::later(long milliseconds_from_now) {
   event_add(timer_.get(), &time);
 }
 
-void RunnerPool::take(Taken taken) {
+void RunnerPool::take(Taken taken, uint32_t taken_bases) {
   if (waiters_.size() >= kUsageSlots) return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
   if (launch_config_.refusal && launch_config_.refusal != EAGAIN)
     return taken(Status::error(launch_config_.refusal, "{}", launch_config_.why));
   if (on_call_) on_call_();
-  waiters_.push_back({std::move(taken), Clock::now() + kWaiterTimeout});
+  waiters_.push_back({std::move(taken), Clock::now() + kWaiterTimeout, taken_bases});
   serve();
   keep_warm();
 }
 
-void RunnerPool::take_in_hold(Taken taken) {
-  waiters_.push_front({std::move(taken), Clock::now() + kWaiterTimeout, true});
+void RunnerPool::take_in_hold(Taken taken, uint32_t taken_bases) {
+  waiters_.push_front({std::move(taken), Clock::now() + kWaiterTimeout, taken_bases, true});
   serve();
   keep_warm();
 }
@@ -150,16 +151,34 @@ std::vector<Runner*> RunnerPool::serving() const {
   return all;
 }
 
+// Its address window lies, or will lie, where the program can have it.
+bool RunnerPool::suits(const Entry& entry, const Waiter& waiter) {
+  if (!entry.runner->ready()) return (waiter.taken_bases & ~entry.avoided) == 0;
+  return (waiter.taken_bases & bit_of_base(entry.runner->window_base())) == 0;
+}
+
+RunnerPool::Entry* RunnerPool::ready_for(const Waiter& waiter) {
+  const auto found = std::find_if(runners_.begin(), runners_.end(), [&](const Entry& entry) {
+    return !entry.taken && !entry.dismissed && entry.runner->ready() && suits(entry, waiter);
+  });
+  return found == runners_.end() ? nullptr : &*found;
+}
+
 // Gives ready runners to those who wait.
 void RunnerPool::serve() {
-  const auto may = [this] { return !waiters_.empty() && (!held_ || waiters_.front().in_hold); };
-  for (size_t i = 0; i < runners_.size() && may(); ++i) {
-    if (runners_[i].taken || runners_[i].dismissed || !runners_[i].runner->ready()) continue;
-    if (!waiters_.front().in_hold && too_early(program_pace_)) return;
-    runners_[i].taken = true;
-    const Waiter waiter = std::move(waiters_.front());
-    waiters_.pop_front();
-    waiter.taken(runners_[i].runner.get());
+  for (size_t i = 0; i < waiters_.size();) {
+    if (held_ && !waiters_[i].in_hold) return;
+    Entry* const entry = ready_for(waiters_[i]);
+    if (!entry) {
+      ++i;
+      continue;
+    }
+    if (!waiters_[i].in_hold && too_early(program_pace_)) return;
+    entry->taken = true;
+    const Waiter waiter = std::move(waiters_[i]);
+    waiters_.erase(waiters_.begin() + static_cast<long>(i));
+    waiter.taken(entry->runner.get());  // which may ask for more
+    i = 0;
   }
 }
 
@@ -206,15 +225,35 @@ bool RunnerPool::startable() {
   return reached.ok();
 }
 
-bool RunnerPool::start_one() {
+bool RunnerPool::start_one(uint32_t taken_bases) {
   if (!startable()) return false;
-  auto runner = RunnerProcess::start(base_, program_, watcher());
+  RunnerProgram program = program_;
+  if (taken_bases != 0) program.environment.push_back("BANDSAW_WINDOW_TAKEN=" + std::to_string(taken_bases));
+  auto runner = RunnerProcess::start(base_, program, watcher());
   if (!runner.ok()) {
     note_failure(runner.status().message());
     return false;
   }
   ++started_;
-  runners_.push_back({.runner = std::move(runner.value())});
+  runners_.push_back({.runner = std::move(runner.value()), .avoided = taken_bases});
+  return true;
+}
+
+// Runners for programs that none of the warm ones would do for. False: one is wanted and cannot be started now.
+bool RunnerPool::start_for_others() {
+  std::set<size_t> meant;  // which of runners_ is for somebody
+  for (const Waiter& waiter : waiters_) {
+    if (waiter.taken_bases == 0 || (held_ && !waiter.in_hold)) continue;
+    size_t i = 0;
+    const auto fits = [&] {
+      return !runners_[i].taken && !runners_[i].dismissed && !meant.contains(i) && suits(runners_[i], waiter);
+    };
+    while (i < runners_.size() && !fits()) ++i;
+    const bool may = i < runners_.size() || (starting() < kStartingMax && Clock::now() >= not_before_ &&
+                                             !too_early(start_pace_) && start_one(waiter.taken_bases));
+    if (!may) return false;
+    meant.insert(i);
+  }
   return true;
 }
 
@@ -230,15 +269,20 @@ bool RunnerPool::too_early(const Pace& pace) {
   return true;
 }
 
+unsigned RunnerPool::starting() const {
+  return static_cast<unsigned>(std::count_if(
+      runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && !e.dismissed && !e.runner->ready(); }));
+}
+
 void RunnerPool::keep_warm() {
-  const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed; };
-  const auto starting = [&idle](const Entry& e) { return idle(e) && !e.runner->ready(); };
-  const auto in_hold = std::count_if(waiters_.begin(), waiters_.end(), [](const Waiter& one) { return one.in_hold; });
-  const size_t wanted = held_ ? static_cast<size_t>(in_hold) : (warming_ ? target_ : 0) + waiters_.size();
-  if (held_ && wanted == 0) return;
-  bool pause = false;
+  const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed && e.avoided == 0; };
+  const auto asks = [this](const Waiter& one) { return one.taken_bases == 0 && (!held_ || one.in_hold); };
+  const auto waiting = static_cast<size_t>(std::count_if(waiters_.begin(), waiters_.end(), asks));
+  const size_t wanted = waiting + (held_ || !warming_ ? 0 : target_);
+  if (held_ && std::none_of(waiters_.begin(), waiters_.end(), [](const Waiter& one) { return one.in_hold; })) return;
+  bool pause = !start_for_others();
   while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
-         std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
+         starting() < kStartingMax) {
     pause = Clock::now() < not_before_ || too_early(start_pace_) || !start_one();
     if (pause) break;
   }

@@ -36,8 +36,8 @@ class RunnerPool : public RunnerSource {
   void end_clients(const std::string& mps);
   // The device is lost: kills what serves a process.
   void end_all();
-  void take(Taken taken) override;
-  void take_in_hold(Taken taken) override;
+  void take(Taken taken, uint32_t taken_bases = 0) override;
+  void take_in_hold(Taken taken, uint32_t taken_bases = 0) override;
   // While held, nobody gets a runner and none is kept warm: who asks waits until it ends, for however long.
   void hold(bool held);
   std::vector<Runner*> serving() const;
@@ -90,17 +90,23 @@ class RunnerPool : public RunnerSource {
     std::unique_ptr<RunnerProcess> runner;
     bool taken = false;
     bool dismissed = false;  // warm, and started otherwise than it would be now: ends unused
+    uint32_t avoided = 0;    // bases of address windows that it was told to avoid
     Clock::time_point kill_at = Clock::time_point::max();  // when it is killed
   };
   struct Waiter {
     Taken taken;
     Clock::time_point deadline;
+    uint32_t taken_bases = 0;
     bool in_hold = false;
   };
 
   RunnerProcess::Watcher watcher();
+  static bool suits(const Entry& entry, const Waiter& waiter);
+  Entry* ready_for(const Waiter& waiter);
   bool startable();
-  bool start_one();
+  bool start_one(uint32_t taken_bases = 0);
+  bool start_for_others();
+  unsigned starting() const;
   bool too_early(const Pace& pace);
   void keep_warm();
   void later(long milliseconds_from_now);

@@ -25,7 +25,7 @@
  */
 struct vgpu_schema {
 	__le16 major, minor, patch; /* of the release */
-	__le16 part;                /* with CREATE_PROCESS: of the address window, see below; else 0 */
+	__le16 part;                /* with CREATE_PROCESS: of the address window, and what is taken; see below; else 0 */
 	__u8 hash[24];              /* over all calls and the structures of vgpu_wire.h */
 };
 
@@ -47,7 +47,8 @@ struct vgpu_virtio_config {
  * pointer is right on both sides. Guest-chosen memory (pinned host, managed, rings of direct mode) lies at its
  * beginning. Behind that come the parts for device memory. A guest process that uses several virtual GPUs has a
  * runner of each, all with the same window, and asks each for another part (schema.part of CREATE_PROCESS; the reply
- * repeats it, a host that knows of one part only replies 0). The runner tries the bases in this order.
+ * repeats it, a host that knows of one part only replies 0). The runner tries the bases in this order, but for those
+ * where something of the guest process lies already: their bits stand above the part (bit 0: of BASE_0).
  */
 #define VGPU_WINDOW_DEVICE_OFFSET (1ull << 39)
 #define VGPU_WINDOW_PART_BYTES (1ull << 39)
@@ -56,6 +57,9 @@ struct vgpu_virtio_config {
 #define VGPU_WINDOW_BASE_0 0x200000000000ull
 #define VGPU_WINDOW_BASE_1 0x300000000000ull
 #define VGPU_WINDOW_BASE_2 0x600000000000ull
+#define VGPU_WINDOW_PART_MASK 0xffu
+#define VGPU_WINDOW_TAKEN_SHIFT 8
+#define VGPU_WINDOW_TAKEN_MASK 7u
 
 enum vgpu_ctl_type {
 	VGPU_CTL_CREATE_PROCESS = 1, /* struct vgpu_ctl_create_process; reply.value = window base */

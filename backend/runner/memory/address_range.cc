@@ -16,7 +16,7 @@ void* reserve(uint64_t base, uint64_t bytes, int extra) {
 
 }  // namespace
 
-Result<Reservation> Reservation::make(uint64_t bytes, std::initializer_list<uint64_t> bases) {
+Result<Reservation> Reservation::make(uint64_t bytes, const std::vector<uint64_t>& bases) {
   for (const uint64_t base : bases) {
     void* at = reserve(base, bytes, MAP_FIXED_NOREPLACE);
     if (at == MAP_FAILED) continue;

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
+#include <vector>
 
 #include "memory/base/status.h"
 
@@ -14,7 +14,7 @@ namespace bandsaw::runner {
 class Reservation {
  public:
   // At the first of `bases` that is free; with no bases anywhere.
-  static Result<Reservation> make(uint64_t bytes, std::initializer_list<uint64_t> bases = {});
+  static Result<Reservation> make(uint64_t bytes, const std::vector<uint64_t>& bases = {});
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&&) = delete;
   ~Reservation();

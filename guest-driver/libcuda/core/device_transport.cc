@@ -77,7 +77,7 @@ bool DeviceTransport::open(const std::string& path, TransportFailure* failure) {
   }
   vgpu_ioc_hello hello{};
   hello.schema = wire::kSchema;
-  hello.schema.part = static_cast<__le16>(part_);
+  hello.schema.part = part_to_ask(space_->window, part_);
   const int error = call(VGPU_IOC_HELLO, &hello);
   host_ = hello.host_schema;
   if (error == EPROTO) {

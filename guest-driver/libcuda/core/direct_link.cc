@@ -163,7 +163,7 @@ vgpu_ctl_create_process DirectLink::who_asks(uint32_t type) const {
   vgpu_ctl_create_process request{};
   request.header = {type, kProcess};
   request.schema = wire::kSchema;
-  request.schema.part = static_cast<__le16>(part_);
+  request.schema.part = part_to_ask(space_->window, part_);
   request.pid = static_cast<__le32>(getpid());
   request.uid = getuid();
   const char* name = std::strrchr(program_invocation_name, '/');

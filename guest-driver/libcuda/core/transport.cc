@@ -19,6 +19,12 @@ void release_mismatch(const vgpu_schema& host, TransportFailure* failure) {
                      wire::release_of(host) + ": install the host's guest package";
 }
 
+// With no place left any answer is as good, and agree() says why it fails.
+__le16 part_to_ask(const Window& window, uint32_t part) {
+  const uint32_t taken = window.taken();
+  return static_cast<__le16>(taken == VGPU_WINDOW_TAKEN_MASK ? part : part | taken << VGPU_WINDOW_TAKEN_SHIFT);
+}
+
 bool agree(Window* window, uint64_t base, uint32_t part, vgpu_schema* host, TransportFailure* failure) {
   const uint32_t agreed = std::exchange(host->part, 0);
   if (agreed != part) {

@@ -110,6 +110,8 @@ std::unique_ptr<Transport> open_device(const std::string& path, uint32_t part, G
 
 // Fills `failure` for a library and a host whose releases lie too far apart; it names both.
 void release_mismatch(const vgpu_schema& host, TransportFailure* failure);
+// What a process asks for this part of the window with: also where the window cannot lie.
+__le16 part_to_ask(const Window& window, uint32_t part);
 // Takes over what the host has answered: the window, and that it serves this part of it. False: `failure` says why not.
 bool agree(Window* window, uint64_t base, uint32_t part, vgpu_schema* host, TransportFailure* failure);
 

@@ -13,16 +13,35 @@ Window::~Window() {
   if (base_) munmap(reinterpret_cast<void*>(base_), VGPU_WINDOW_BYTES);
 }
 
-int Window::reserve(uint64_t base) {
-  if (base_) return base == base_ ? 0 : EXDEV;
+// 0, or an errno.
+static int map_at(uint64_t base) {
   void* const wanted = reinterpret_cast<void*>(base);
   void* const got = mmap(wanted, VGPU_WINDOW_BYTES, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (got == MAP_FAILED) return errno;
-  if (got != wanted) {  // a kernel that does not know MAP_FIXED_NOREPLACE
-    munmap(got, VGPU_WINDOW_BYTES);
-    return EEXIST;
+  if (got == wanted) return 0;
+  munmap(got, VGPU_WINDOW_BYTES);  // a kernel that does not know MAP_FIXED_NOREPLACE
+  return EEXIST;
+}
+
+// Allocators that choose addresses by chance, as TCMalloc does, may have been there first.
+uint32_t Window::taken() const {
+  constexpr uint64_t kBases[] = {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2};
+  uint32_t bits = 0;
+  for (size_t i = 0; i < std::size(kBases); ++i) {
+    int error = base_ && base_ != kBases[i] ? EEXIST : 0;
+    if (!base_) {
+      error = map_at(kBases[i]);
+      if (error == 0) munmap(reinterpret_cast<void*>(kBases[i]), VGPU_WINDOW_BYTES);
+    }
+    if (error == EEXIST) bits |= 1u << i;
   }
+  return bits;
+}
+
+int Window::reserve(uint64_t base) {
+  if (base_) return base == base_ ? 0 : EXDEV;
+  if (const int error = map_at(base)) return error;
   base_ = base;
   free_[0] = VGPU_WINDOW_DEVICE_OFFSET;
   return 0;

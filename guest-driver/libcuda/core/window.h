@@ -19,6 +19,8 @@ class Window {
   // elsewhere.
   int reserve(uint64_t base);
   uint64_t base() const { return base_; }
+  // Which of the bases it could not be reserved at, as bits: bit 0 is of VGPU_WINDOW_BASE_0.
+  uint32_t taken() const;
   bool holds(uint64_t address, uint64_t bytes) const;
 
   // A free range of the guest's: its offset, or kNone. `bytes` is a multiple of kPage, `align` a power of two.

@@ -74,7 +74,8 @@ struct FakeRunner : Runner {
 };
 
 struct FakeSource : RunnerSource {
-  void take(Taken taken) override {
+  void take(Taken taken, uint32_t bases) override {
+    taken_bases = bases;
     if (hold) {
       waiting.push_back(std::move(taken));
       return;
@@ -85,11 +86,12 @@ struct FakeSource : RunnerSource {
   }
   void release() {
     hold = false;
-    for (auto& taken : std::exchange(waiting, {})) take(std::move(taken));
+    for (auto& taken : std::exchange(waiting, {})) take(std::move(taken), 0);
   }
   FakeRunner& last() { return *runners.back(); }
   std::vector<std::unique_ptr<FakeRunner>> runners;
   std::vector<Taken> waiting;
+  uint32_t taken_bases = 0;  // of the last who asked
   bool hold = false, fail = false;
 };
 

@@ -104,7 +104,10 @@ int main(int argc, char** argv) {
   if (behaviour == "crash") return 9;
   if (argc == 3 && std::strcmp(argv[1], "--make-segment") == 0) return make_segment(argv[2]);
   if (behaviour == "groups" || behaviour == "liar") say_channel_groups(behaviour == "groups");
-  const RunnerMessage ready{.type = RunnerMessageType::kReady, .value = VGPU_WINDOW_BASE_0};
+  const char* const taken = std::getenv("BANDSAW_WINDOW_TAKEN");
+  const bool first = !taken || (std::atoi(taken) & 1) == 0;
+  const RunnerMessage ready{.type = RunnerMessageType::kReady,
+                            .value = first ? VGPU_WINDOW_BASE_0 : VGPU_WINDOW_BASE_1};
   if (behaviour != "deaf") ::send(kRunnerSocket, &ready, sizeof ready, 0);
   std::vector<char> buffer(kRunnerMessageMax);
   for (;;) {

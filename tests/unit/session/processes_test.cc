@@ -424,6 +424,7 @@ TEST_F(ProcessesTest, AVmsProcessBringsNoArena) {
 
 TEST_F(ProcessesTest, ThePartOfTheWindowIsCheckedPassedOnAndRepeated) {
   EXPECT_EQ(ask(create_process(1, 0, VGPU_WINDOW_PARTS)), EINVAL);
+  EXPECT_EQ(ask(create_process(1, 0, VGPU_WINDOW_TAKEN_MASK << VGPU_WINDOW_TAKEN_SHIFT)), EINVAL);
   ask(create_process(1, 0, VGPU_WINDOW_PARTS - 1));
   EXPECT_EQ(answered(), 0);
   EXPECT_EQ(last.schema.part, VGPU_WINDOW_PARTS - 1);

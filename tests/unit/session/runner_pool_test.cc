@@ -70,6 +70,28 @@ TEST_F(RunnerPoolTest, KeepsOneWarmAndReplacesATakenOne) {
   EXPECT_TRUE(turn([&] { return gone && pool->living() == 1; }));
 }
 
+// What lies at the usual place is the program's own: an allocator may have chosen it by chance.
+TEST_F(RunnerPoolTest, WhoCannotHaveTheUsualAddressesGetsARunnerWithOthers) {
+  const auto pool = make("", 1);
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
+  std::vector<Runner*> others;
+  for (int i = 0; i < 2; ++i) pool->take([&](Result<Runner*> runner) { others.push_back(runner.value()); }, 1);
+  Runner* usual = nullptr;
+  pool->take([&](Result<Runner*> runner) { usual = runner.value(); });
+  ASSERT_NE(usual, nullptr) << "the warm one";
+  EXPECT_EQ(usual->window_base(), VGPU_WINDOW_BASE_0);
+  ASSERT_TRUE(turn([&] { return others.size() == 2; }));
+  for (Runner* const other : others) EXPECT_EQ(other->window_base(), VGPU_WINDOW_BASE_1);
+  EXPECT_TRUE(turn([&] { return pool->warm() == 1; }));
+  EXPECT_EQ(pool->started(), 4u) << "and no more";
+  Runner* again = nullptr;
+  pool->hold(true);
+  pool->take_in_hold([&](Result<Runner*> runner) { again = runner.value(); },
+                     VGPU_WINDOW_TAKEN_MASK & ~bit_of_base(VGPU_WINDOW_BASE_1));
+  ASSERT_TRUE(turn([&] { return again != nullptr; }));
+  EXPECT_EQ(again->window_base(), VGPU_WINDOW_BASE_1);
+}
+
 TEST_F(RunnerPoolTest, WhoWaitsForARunnerThatMayNotStartYetGetsItLater) {
   auto pool = std::make_unique<RunnerPool>(
       base.get(), RunnerProgram{.launcher = launcher.get(), .environment = {"BANDSAW_FAKE_RUNNER="}}, 0);
