@@ -197,9 +197,9 @@ def _alone(daemon: Daemon, settings: Settings, mib: int, count: int, millisecond
 
 
 def turns(settings: Settings, count: int, seconds: float) -> dict:
-    """Two programs, each on a virtual GPU of 0.75 of the pool's memory and half of the pool for certain. Each goes round
-    its memory once before the first turn, as alone: host memory for what leaves is made then. What one does alone is
-    measured before and after them."""
+    """Two programs, each on a virtual GPU of 0.75 of the pool's memory and half of the pool for certain. Each goes
+    round its memory once before the first turn, as alone: host memory for what leaves is made then. What one does alone
+    is measured before and after them."""
     mib = settings.pool_mib * 3 // 4 // settings.block_mib * settings.block_mib
     milliseconds = round(1000 * seconds)
     half = (count + 1) // 2
