@@ -28,12 +28,9 @@ static int map_at(uint64_t base) {
 uint32_t Window::taken() const {
   constexpr uint64_t kBases[] = {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2};
   uint32_t bits = 0;
-  for (size_t i = 0; i < std::size(kBases); ++i) {
-    int error = base_ && base_ != kBases[i] ? EEXIST : 0;
-    if (!base_) {
-      error = map_at(kBases[i]);
-      if (error == 0) munmap(reinterpret_cast<void*>(kBases[i]), VGPU_WINDOW_BYTES);
-    }
+  for (size_t i = 0; i < std::size(kBases) && base_ != kBases[i]; ++i) {
+    const int error = base_ ? EEXIST : map_at(kBases[i]);
+    if (error == 0) munmap(reinterpret_cast<void*>(kBases[i]), VGPU_WINDOW_BYTES);
     if (error == EEXIST) bits |= 1u << i;
   }
   return bits;

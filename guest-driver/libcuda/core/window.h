@@ -19,7 +19,8 @@ class Window {
   // elsewhere.
   int reserve(uint64_t base);
   uint64_t base() const { return base_; }
-  // Which of the bases it could not be reserved at, as bits: bit 0 is of VGPU_WINDOW_BASE_0.
+  // Which of the bases it cannot be reserved at, as bits: bit 0 is of VGPU_WINDOW_BASE_0. If it is reserved, those
+  // before its own, which a host would try first; so hosts of earlier releases are asked for nothing new as a rule.
   uint32_t taken() const;
   bool holds(uint64_t address, uint64_t bytes) const;
 

@@ -35,5 +35,25 @@ TEST(Window, KeepsOthersOut) {
   EXPECT_FALSE(first.holds(VGPU_WINDOW_BASE_1 - 1, 1));
 }
 
+TEST(Window, SaysWhereItCannotLie) {
+  Window window;
+  EXPECT_EQ(window.taken(), 0u);
+  constexpr size_t kBytes = 4096;
+  void* const wanted = reinterpret_cast<void*>(VGPU_WINDOW_BASE_1 + VGPU_WINDOW_BYTES - kBytes);
+  void* const there = mmap(wanted, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(there, wanted);
+  EXPECT_EQ(window.taken(), 2u);
+  EXPECT_EQ(window.reserve(VGPU_WINDOW_BASE_1), EEXIST);
+  munmap(there, kBytes);
+  ASSERT_EQ(window.reserve(VGPU_WINDOW_BASE_2), 0);
+  EXPECT_EQ(window.taken(), 3u) << "of those that a host tries first";
+}
+
+TEST(Window, OneAtTheFirstBaseAsksForNothing) {
+  Window window;
+  ASSERT_EQ(window.reserve(VGPU_WINDOW_BASE_0), 0);
+  EXPECT_EQ(window.taken(), 0u);
+}
+
 }  // namespace
 }  // namespace bandsaw::libcuda
