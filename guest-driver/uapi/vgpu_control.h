@@ -25,8 +25,8 @@
  */
 struct vgpu_schema {
 	__le16 major, minor, patch; /* of the release */
-	__le16 part; /* with CREATE_PROCESS: of the address window, and what is taken; see below; else 0 */
-	__u8 hash[24]; /* over all calls and the structures of vgpu_wire.h */
+	__le16 part;                /* with CREATE_PROCESS: of the address window, see below; else 0 */
+	__u8 hash[24];              /* over all calls and the structures of vgpu_wire.h */
 };
 
 /* Virtqueues. */
@@ -63,16 +63,16 @@ struct vgpu_virtio_config {
 
 enum vgpu_ctl_type {
 	VGPU_CTL_CREATE_PROCESS = 1, /* struct vgpu_ctl_create_process; reply.value = window base */
-	VGPU_CTL_DESTROY_PROCESS = 2, /* struct vgpu_ctl_header; the reply says that no page is touched any more */
-	VGPU_CTL_ADD_RING = 3, /* struct vgpu_ctl_add_region, id = ring id */
-	VGPU_CTL_DROP_RING = 4, /* struct vgpu_ctl_drop */
-	VGPU_CTL_ADD_REGION = 5, /* struct vgpu_ctl_add_region */
-	VGPU_CTL_DROP_REGION = 6, /* struct vgpu_ctl_drop; waits until nothing uses the region */
-	VGPU_CTL_KICK = 7, /* struct vgpu_ctl_header: the runner sleeps and a ring has a record */
-	VGPU_CTL_PING = 8, /* struct vgpu_ctl_header; process 0 asks the session itself */
-	VGPU_CTL_QUERY = 9, /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
-	VGPU_CTL_PRIORITY = 10, /* struct vgpu_ctl_priority; sessions of earlier releases refuse it */
-	VGPU_CTL_RETURN_PROCESS = 11, /* struct vgpu_ctl_return_process; answered as CREATE_PROCESS */
+	VGPU_CTL_DESTROY_PROCESS = 2,/* struct vgpu_ctl_header; the reply says that no page is touched any more */
+	VGPU_CTL_ADD_RING = 3,       /* struct vgpu_ctl_add_region, id = ring id */
+	VGPU_CTL_DROP_RING = 4,      /* struct vgpu_ctl_drop */
+	VGPU_CTL_ADD_REGION = 5,     /* struct vgpu_ctl_add_region */
+	VGPU_CTL_DROP_REGION = 6,    /* struct vgpu_ctl_drop; waits until nothing uses the region */
+	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a ring has a record */
+	VGPU_CTL_PING = 8,           /* struct vgpu_ctl_header; process 0 asks the session itself */
+	VGPU_CTL_QUERY = 9,          /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
+	VGPU_CTL_PRIORITY = 10,      /* struct vgpu_ctl_priority; sessions of earlier releases refuse it */
+	VGPU_CTL_RETURN_PROCESS = 11,/* struct vgpu_ctl_return_process; answered as CREATE_PROCESS */
 	VGPU_CTL_ALL_ANNOUNCED = 12, /* struct vgpu_ctl_header: of one that has come back, its rings and regions */
 	VGPU_CTL_LEAVE_PROCESS = 13 /* struct vgpu_ctl_header: the device goes, and the process means to come back */
 };

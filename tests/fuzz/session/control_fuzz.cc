@@ -59,7 +59,7 @@ struct FuzzRunner : Runner {
 };
 
 struct FuzzSource : RunnerSource {
-  void take(Taken taken) override {
+  void take(Taken taken, uint32_t) override {
     runners.push_back(std::make_unique<FuzzRunner>());
     taken(runners.back().get());
   }

@@ -106,7 +106,11 @@ CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice)
 }
 CUresult cuCtxDestroy(CUcontext) { return --fake_gpu().contexts, CUDA_SUCCESS; }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxSynchronize() { return ++fake_gpu().waits, CUDA_SUCCESS; }
+// A wait for all that a context has ends what captures there.
+CUresult cuCtxSynchronize() {
+  ++fake_gpu().waits;
+  return fake_gpu().capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) { return *value = fake_gpu().limits[limit], CUDA_SUCCESS; }
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return fake_gpu().limits[limit] = value, CUDA_SUCCESS; }
 CUresult cuMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{1} << 40, CUDA_SUCCESS; }
@@ -191,9 +195,14 @@ CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
 CUresult cuEventQuery(CUevent) { return CUDA_SUCCESS; }
 CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 CUresult cuEventRecordWithFlags(CUevent, CUstream stream, unsigned) { return put("record", stream); }
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-  return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const bool captures = stream && stream == fake_gpu().capturing;
+  return *status = captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
 }
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  return fake_gpu().capturing = stream, CUDA_SUCCESS;
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
 CUresult cuGraphCreate(CUgraph* graph, unsigned) { return ++fake_gpu().graphs, make(graph); }
 CUresult cuGraphClone(CUgraph* clone, CUgraph) { return ++fake_gpu().graphs, make(clone); }
 // Those within it are nobody's to destroy.

@@ -28,6 +28,7 @@ struct FakeGpu {
   int reaches_all = 0;  // 1: kernels reach all memory of their process
   int waits = 0;        // for all that a context has
   bool ready = true;    // what streams say of themselves
+  CUstream capturing = nullptr;
   // What was put on streams, as "write S", "record S", "wait S": by S the legacy stream L, or a letter in the order in
   // which streams were made, from a on.
   std::vector<std::string> calls;

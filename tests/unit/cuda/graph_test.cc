@@ -1,7 +1,10 @@
 // Graphs within graphs, on the fake driver: who keeps whom.
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "backend/device/cuda/objects.h"
+#include "tests/unit/cuda/fake_driver.h"
 #include "tests/unit/cuda/fake_host.h"
 
 namespace bandsaw::cuda {
@@ -54,6 +57,24 @@ class GraphTest : public ::testing::Test {
   std::unique_ptr<Device> device_;
   ContextRef context_;
 };
+
+// The program may: its capture is a relaxed one, or the guest's library would not have let it.
+TEST_F(GraphTest, MemoryIsFreedWhileAStreamCaptures) {
+  StreamRef stream;
+  uint64_t address = 0;
+  ASSERT_EQ(device_->stream_create(context_, CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+  ASSERT_EQ(device_->memory_alloc(context_, 4096, &address), CUDA_SUCCESS);
+  ASSERT_EQ(device_->capture_begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED, nullptr, {}), CUDA_SUCCESS);
+  const auto wait_for = [](const std::function<void(Done)>& begin) {
+    std::promise<CUresult> result;
+    begin([&](CUresult outcome) { result.set_value(outcome); });
+    return result.get_future().get();
+  };
+  EXPECT_EQ(wait_for([&](Done done) { device_->memory_free(address, std::move(done)); }), CUDA_SUCCESS);
+  EXPECT_EQ(wait_for([&](Done done) { device_->context_synchronize(context_, std::move(done)); }),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  fake_gpu().capturing = nullptr;
+}
 
 TEST_F(GraphTest, ItEndsThoughSomebodyHasSeenItsChild) {
   GraphRef parent = new_graph();
