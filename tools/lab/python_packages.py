@@ -66,6 +66,9 @@ PACKAGES = [
     Package("drjit", ("drjit", "numpy", *PYTEST), (str(PROGRAMS / "dr_jit_work.py"),)),
     Package("halide", ("halide", "numpy", *PYTEST), (str(PROGRAMS / "halide_work.py"),)),
     Package("iree", ("iree-base-compiler", "iree-base-runtime", "numpy", *PYTEST), (str(PROGRAMS / "iree_work.py"),)),
+    # Both load NVRTC themselves.
+    Package("tinygrad", ("tinygrad", "numpy", *PYTEST), (str(PROGRAMS / "tinygrad_work.py"),), (("DEV", "CUDA"),)),
+    Package("slangpy", ("slangpy", "numpy", *PYTEST), (str(PROGRAMS / "slangpy_work.py"),)),
 ]
 
 
