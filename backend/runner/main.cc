@@ -26,6 +26,7 @@
 #include "backend/control/packet.h"
 #include "backend/control/sharing.h"
 #include "backend/control/sm_part.h"
+#include "backend/control/window_bases.h"
 #include "backend/runner/channels/driver_calls.h"
 #include "backend/runner/checkpointer.h"
 #include "backend/runner/code_link.h"
@@ -91,10 +92,8 @@ std::vector<uint64_t> window_bases() {
   const char* const text = std::getenv("BANDSAW_WINDOW_TAKEN");
   const auto taken = static_cast<uint32_t>(text ? std::atoi(text) : 0);
   std::vector<uint64_t> bases;
-  uint32_t bit = 1;
-  for (const uint64_t base : {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2}) {
-    if (!(taken & bit)) bases.push_back(base);
-    bit <<= 1;
+  for (const uint64_t base : kWindowBases) {
+    if ((taken & bit_of_base(base)) == 0) bases.push_back(base);
   }
   return bases;
 }

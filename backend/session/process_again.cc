@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "backend/control/window_bases.h"
 #include "backend/session/process.h"
 #include "guest-driver/uapi/vgpu_ring.h"
 #include "memory/base/log.h"

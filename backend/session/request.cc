@@ -7,6 +7,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "backend/control/window_bases.h"
 #include "guest-driver/uapi/vgpu_ring.h"
 
 namespace bandsaw {
@@ -93,9 +94,7 @@ Status read_return(std::span<const std::byte> bytes, Request* request) {
   std::copy_n(asked.key, request->key.size(), request->key.begin());
   request->window_base = asked.window_base;
   if (request->key == ReturnKey{}) return Status::error(EINVAL, "a process that comes back needs its key");
-  for (const uint64_t base : {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2}) {
-    if (request->window_base == base) return read_create(bytes, request);
-  }
+  if (bit_of_base(request->window_base) != 0) return read_create(bytes, request);
   return Status::error(EINVAL, "no address window begins at {:#x}", request->window_base);
 }
 

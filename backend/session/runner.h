@@ -76,11 +76,6 @@ class Runner {
   ServedProcess served_;
 };
 
-// Of the base of an address window, as in VGPU_WINDOW_TAKEN_MASK.
-constexpr uint32_t bit_of_base(uint64_t base) {
-  return base == VGPU_WINDOW_BASE_0 ? 1u : base == VGPU_WINDOW_BASE_1 ? 2u : base == VGPU_WINDOW_BASE_2 ? 4u : 0u;
-}
-
 class RunnerSource {
  public:
   using Taken = std::function<void(Result<Runner*>)>;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "backend/control/json_link.h"
+#include "backend/control/window_bases.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -44,8 +45,8 @@ RunnerPool::~RunnerPool() {
 void RunnerPool::start() { later(kFirstWarmMs); }
 
 unsigned RunnerPool::warm() const {
-  return static_cast<unsigned>(std::count_if(
-      runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && !e.dismissed && e.runner->ready(); }));
+  return static_cast<unsigned>(
+      std::count_if(runners_.begin(), runners_.end(), [](const Entry& e) { return e.spare() && e.runner->ready(); }));
 }
 
 void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
@@ -68,7 +69,7 @@ void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
 
 void RunnerPool::dismiss_warm() {
   for (Entry& entry : runners_) {
-    if (entry.taken || entry.dismissed) continue;
+    if (!entry.spare()) continue;
     entry.dismissed = true;
     // A client that dies while it connects to an MPS server leaves a server that takes no others.
     const bool connects =
@@ -159,7 +160,7 @@ bool RunnerPool::suits(const Entry& entry, const Waiter& waiter) {
 
 RunnerPool::Entry* RunnerPool::ready_for(const Waiter& waiter) {
   const auto found = std::find_if(runners_.begin(), runners_.end(), [&](const Entry& entry) {
-    return !entry.taken && !entry.dismissed && entry.runner->ready() && suits(entry, waiter);
+    return entry.spare() && entry.runner->ready() && suits(entry, waiter);
   });
   return found == runners_.end() ? nullptr : &*found;
 }
@@ -245,9 +246,7 @@ bool RunnerPool::start_for_others() {
   for (const Waiter& waiter : waiters_) {
     if (waiter.taken_bases == 0 || (held_ && !waiter.in_hold)) continue;
     size_t i = 0;
-    const auto fits = [&] {
-      return !runners_[i].taken && !runners_[i].dismissed && !meant.contains(i) && suits(runners_[i], waiter);
-    };
+    const auto fits = [&] { return runners_[i].spare() && !meant.contains(i) && suits(runners_[i], waiter); };
     while (i < runners_.size() && !fits()) ++i;
     const bool may = i < runners_.size() || (starting() < kStartingMax && Clock::now() >= not_before_ &&
                                              !too_early(start_pace_) && start_one(waiter.taken_bases));
@@ -270,12 +269,12 @@ bool RunnerPool::too_early(const Pace& pace) {
 }
 
 unsigned RunnerPool::starting() const {
-  return static_cast<unsigned>(std::count_if(
-      runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && !e.dismissed && !e.runner->ready(); }));
+  return static_cast<unsigned>(
+      std::count_if(runners_.begin(), runners_.end(), [](const Entry& e) { return e.spare() && !e.runner->ready(); }));
 }
 
 void RunnerPool::keep_warm() {
-  const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed && e.avoided == 0; };
+  const auto idle = [](const Entry& e) { return e.spare() && e.avoided == 0; };
   const auto asks = [this](const Waiter& one) { return one.taken_bases == 0 && (!held_ || one.in_hold); };
   const auto waiting = static_cast<size_t>(std::count_if(waiters_.begin(), waiters_.end(), asks));
   const size_t wanted = waiting + (held_ || !warming_ ? 0 : target_);
@@ -309,7 +308,7 @@ void RunnerPool::reap() {
     }
     const Entry entry = std::move(runners_[i]);
     runners_.erase(runners_.begin() + static_cast<long>(i));
-    if (!entry.taken && !entry.dismissed) note_failure(why);
+    if (entry.spare()) note_failure(why);
     if (entry.taken) log::debug("a runner has ended: {}", why);
     exchange_.drop(entry.runner.get());
     if (segments_) segments_->drop(entry.runner.get());

@@ -92,6 +92,7 @@ class RunnerPool : public RunnerSource {
     bool dismissed = false;  // warm, and started otherwise than it would be now: ends unused
     uint32_t avoided = 0;    // bases of address windows that it was told to avoid
     Clock::time_point kill_at = Clock::time_point::max();  // when it is killed
+    bool spare() const { return !taken && !dismissed; }
   };
   struct Waiter {
     Taken taken;

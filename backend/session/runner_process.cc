@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "backend/control/packet.h"
+#include "backend/control/window_bases.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
@@ -240,8 +241,7 @@ void RunnerProcess::handle(const RunnerMessage& message) {
   if (message.type == RunnerMessageType::kCallWaits && ready()) return call_waits();
   if (message.type == RunnerMessageType::kAsksRoom && ready())
     return watcher_.asks_room ? watcher_.asks_room() : void();
-  const bool known =
-      message.value == VGPU_WINDOW_BASE_0 || message.value == VGPU_WINDOW_BASE_1 || message.value == VGPU_WINDOW_BASE_2;
+  const bool known = bit_of_base(message.value) != 0;
   if (message.type != RunnerMessageType::kReady || ready() || !known) {
     log::error("runner {} sent a message of type {} that makes no sense", pid_, static_cast<uint32_t>(message.type));
     kill();

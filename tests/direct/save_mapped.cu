@@ -43,9 +43,12 @@ class Mapped : public Kind {
     // NVIDIA's driver maps memory from its beginning only.
     CHECK_DRIVER(cuMemCreate(&twice_, 2 * unit_, &props_, 0));
     const size_t offset = cuMemMap(at_, unit_, unit_, twice_, 0) == CUDA_SUCCESS ? unit_ : 0;
-    if (offset != 0) CHECK_DRIVER(cuMemUnmap(at_, unit_));
-    if (offset == 0) CHECK_DRIVER(cuMemRelease(twice_));
-    if (offset == 0) CHECK_DRIVER(cuMemCreate(&twice_, unit_, &props_, 0));
+    if (offset != 0) {
+      CHECK_DRIVER(cuMemUnmap(at_, unit_));
+    } else {
+      CHECK_DRIVER(cuMemRelease(twice_));
+      CHECK_DRIVER(cuMemCreate(&twice_, unit_, &props_, 0));
+    }
     CHECK_DRIVER(cuMemCreate(&sometimes_, unit_, &props_, 0));
     map(at_, unit_, offset, twice_);
     map(at_ + unit_, unit_, offset, twice_);

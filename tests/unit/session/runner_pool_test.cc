@@ -8,6 +8,7 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
+#include "backend/control/window_bases.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "tests/unit/session/launchers.h"
 
