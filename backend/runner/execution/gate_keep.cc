@@ -14,9 +14,11 @@ constexpr std::chrono::milliseconds kKeepMost{1};
 constexpr std::chrono::milliseconds kStalled{100};
 constexpr int kStallsMost = 3;
 // A kernel whose blocks fill the device once lasts longer where one of them has to wait for the place that the
-// keep-alive takes. A program whose time slices take so many times as long as its launches by themselves is not kept
-// again, once so many more of them do than do not. One that takes longer still was interrupted by others.
+// keep-alive takes. A program whose time slices take so many times as long as its launches by themselves, and lose more
+// by it than two switches would take, is not kept again, once so many more of them do than do not. One that takes
+// longer still was interrupted by others.
 constexpr double kSlow = 1.3, kInterrupted = 3;
+constexpr double kSwitchesNs = 2 * 170'000;
 constexpr int kSlowMost = 50;
 
 }  // namespace
@@ -47,7 +49,7 @@ void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
   const double alone = static_cast<double>(slice.own_ns) * std::max<double>(gaps_, 1);
   const double times = static_cast<double>(busy_ns) / alone;
   if (slice.own_ns == 0 || times > kInterrupted || kept_slow_ >= kSlowMost) return;
-  if (times > kSlow) {
+  if (times > kSlow && static_cast<double>(busy_ns) - alone > kSwitchesNs) {
     ++kept_slow_;
   } else if (kept_slow_ > 0) {
     --kept_slow_;

@@ -19,6 +19,25 @@ class KeepGate : public GateTest {
     view_.pause();
     device_.finish_time_slice(kUnit);
   }
+  // One whose length may be known.
+  void launch(uint64_t busy_ns) {
+    static constexpr LaunchId kKernel{.shape = 1, .exact = 2, .stream = 3};
+    EXPECT_TRUE(view_.enter_launch(kKernel));
+    view_.launched(true);
+    view_.pause();
+    while (!device_.ended.empty()) device_.finish_time_slice(busy_ns);
+  }
+  // Alone, where nothing is kept.
+  void learn(uint64_t busy_ns) {
+    grant_page_->keep_engine = 0;
+    gate().no_waiters = 1;
+    for (int i = 0; i < 20; ++i) {
+      clock_.pass(LaunchTimes::kBetweenLater);
+      launch(busy_ns);
+    }
+    gate().no_waiters = 0;
+    grant_page_->keep_engine = 1;
+  }
 };
 
 TEST_F(KeepGate, AGateThatKeepsTheEngineDoesNotRest) {
@@ -78,30 +97,24 @@ TEST_F(KeepGate, WorkThatDoesNotEndIsLeftAlone) {
 
 // The keep-alive takes the place of a block, which then runs after the others.
 TEST_F(KeepGate, WhoseKernelsTakeLongerBesideTheKeepAliveIsNotKeptAgain) {
-  static constexpr LaunchId kKernel{.shape = 1, .exact = 2, .stream = 3};
-  const auto launches = [this](uint64_t busy_ns) {
-    EXPECT_TRUE(view_.enter_launch(kKernel));
-    view_.launched(true);
-    view_.pause();
-    while (!device_.ended.empty()) device_.finish_time_slice(busy_ns);
-  };
-  grant_page_->keep_engine = 0;
-  gate().no_waiters = 1;
-  for (int i = 0; i < 20; ++i) {  // it is learnt
-    clock_.pass(LaunchTimes::kBetweenLater);
-    launches(kUnit);
-  }
-  gate().no_waiters = 0;
-  grant_page_->keep_engine = 1;
-  for (int i = 0; i < 200; ++i) launches(i % 2 ? kUnit : kUnit + kUnit / 10);
-  for (int i = 0; i < 200; ++i) launches(200 * kUnit);  // others had the engine meanwhile
+  constexpr uint64_t kLong = 10 * kUnit;
+  learn(kLong);
+  for (int i = 0; i < 200; ++i) launch(i % 2 ? kLong : kLong + kLong / 10);
+  for (int i = 0; i < 200; ++i) launch(200 * kLong);  // others had the engine meanwhile
   EXPECT_EQ(device_.keeps, 1);
   EXPECT_TRUE(device_.goes_on());
-  for (int i = 0; i < 60; ++i) launches(2 * kUnit);
+  for (int i = 0; i < 60; ++i) launch(2 * kLong);
   EXPECT_FALSE(device_.goes_on());
   device_.let_go();
-  launches(2 * kUnit);
+  launch(2 * kLong);
   EXPECT_EQ(device_.keeps, 1);
+}
+
+TEST_F(KeepGate, WhoLosesLessByItThanSwitchesWouldTakeIsKept) {
+  learn(kUnit);
+  for (int i = 0; i < 200; ++i) launch(2 * kUnit);
+  EXPECT_EQ(device_.keeps, 1);
+  EXPECT_TRUE(device_.goes_on());
 }
 
 TEST_F(KeepGate, EndsWhenTheArbiterSaysSoOrHasGone) {
