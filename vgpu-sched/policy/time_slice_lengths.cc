@@ -44,6 +44,23 @@ double TimeSliceWeights::fitting(double turn, const std::function<double(const E
   return best * most;
 }
 
+// The nearest time slice to this one of which its work fills a whole number. Of a shorter one it would take one more,
+// and have less of each round than it is to.
+Time TimeSliceWeights::filled(Time slice, const Entry& entry) const {
+  constexpr double kLeastParts = 1.5, kRoom = 0.03, kRoomOfLast = 0.25;
+  if (entry.active_processes > 1) return slice;
+  for (const auto& [number, process] : entry.processes) {
+    if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
+    const double parts = static_cast<double>(process.burst) / static_cast<double>(slice);
+    if (parts < kLeastParts) continue;
+    const double fewer = std::floor(parts), more = fewer + 1;
+    const double nearest = parts * parts < fewer * more ? fewer : more;
+    return static_cast<Time>(static_cast<double>(process.burst) / nearest *
+                             (1 + std::min(kRoom, kRoomOfLast / nearest)));
+  }
+  return slice;
+}
+
 void TimeSliceWeights::fit_slices() {
   double sum = 0;
   int count = 0;
@@ -63,7 +80,7 @@ void TimeSliceWeights::fit_slices() {
   std::map<VgpuId, Lengths> wanted;
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
-    const Lengths usual = divided(static_cast<Time>(turn * weight(entry) / sum), entry);
+    const Lengths usual = divided(filled(static_cast<Time>(turn * weight(entry) / sum), entry), entry);
     const Time unbounded = std::max(usual.first, probing(entry));
     wanted[vgpu] = {bounded(unbounded, entry), usual.later == 0 ? 0 : bounded(usual.later, entry)};
     entry.unbounded = wanted[vgpu].first < unbounded ? unbounded : 0;
@@ -72,9 +89,8 @@ void TimeSliceWeights::fit_slices() {
 }
 
 // A time slice in which its work is not interrupted, while it is not known how long that takes; else 0. One program at
-// a time.
+// a time. What is thought of that work may be too little by far, and who rests sooner ends its time slice.
 Time TimeSliceWeights::probing(Entry& entry) {
-  constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
   for (const auto& [number, process] : entry.processes) {
     if (process.later || process.outgrown || process.burst > options_.probe ||
@@ -96,7 +112,7 @@ Time TimeSliceWeights::probing(Entry& entry) {
     entry.probe_until = now_ + options_.probe_for;
     ++entry.probes;
   }
-  return std::min(longest + longest / kRoom, options_.probe);
+  return std::min(2 * longest, options_.probe);
 }
 
 // Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it

@@ -192,12 +192,14 @@ void TimeSliceWeights::serve(double span) {
       process.least += span * slice / longest_turn;
       // It has more at a time than it has said.
       process.had_at_least(process.certain(own_slice));
-      charge(entry, own + rounds * switches_within(entry));
+      const auto native = static_cast<double>(std::clamp<Time>(process.burst, 1, options_.native));
+      charge(entry, own + std::min(rounds, taken / native) * switches_within(entry));
     }
   }
 }
 
-// What its processes lose in a round, each of them, by switches from one of them to another: it is its own loss.
+// What a time slice of one of its processes loses by switches to the others of its own: it is its own loss, as far as
+// it would be with the driver's time slices. Shorter ones are there for others.
 double TimeSliceWeights::switches_within(const Entry& entry) const {
   const auto working = std::count_if(entry.processes.begin(), entry.processes.end(),
                                      [](const auto& process) { return process.second.busy; });

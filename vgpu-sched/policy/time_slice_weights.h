@@ -14,8 +14,8 @@
 //   without a rest was served in each round, whatever it reports.
 // - A program that would have the GPU nearly all the time pauses between two steps even where it is alone. Such a pause
 //   is a part of its step, and counts as progress: so progress is a part of what the program does alone.
-// - What the processes of a virtual GPU lose by switches from one of them to another is charged to it: natively they
-//   would lose it, too.
+// - What the processes of a virtual GPU lose by switches from one of them to another is charged to it, as far as they
+//   would lose it natively, too.
 // - How much a time slice holds for a program is learnt: the state of some kernels takes longer to save and to restore
 //   than that of others.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
@@ -65,11 +65,12 @@ struct TimeSliceOptions {
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
   Time shortest = 10 * kMicrosecond;       // of one that such a bound asks for
   Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
+  Time native = 2 * kMillisecond;          // a time slice of the driver's own
   Time latency_cost = 240 * kMicrosecond;  // of a bound on latency, the part that switches take
   Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
   // Between two changes of time slices, where one is off by a factor of two, and where the work of somebody fits into
   // one only before or after it.
-  Time between = 500 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
+  Time between = 250 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
   // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
   // after twice as long each time.
   Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
@@ -91,7 +92,7 @@ struct TimeSliceOptions {
   Time keep_alone = 10 * kSecond;  // after so long alone it is found out anew whether it is to
   // Logarithm of the weight, for each millisecond of lag per fraction: a little where all fill their time slices, which
   // then hold the shares by themselves.
-  double steering = 0.002, burst_steering = 0.01;
+  double steering = 0.0015, burst_steering = 0.01;
 };
 
 class TimeSliceWeights {
@@ -199,6 +200,7 @@ class TimeSliceWeights {
   void each_burst(const std::function<double(const Entry&)>& part,
                   const std::function<void(double burst, double part)>& use) const;
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
+  Time filled(Time slice, const Entry& entry) const;
   void fit_slices();
   Lengths divided(Time whole, const Entry& entry) const;
   Time probing(Entry& entry);
