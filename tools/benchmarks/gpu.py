@@ -13,6 +13,7 @@ import time
 
 from benchmarks import charts
 from benchmarks.charts import Axis, Bars, Lines, Series
+from benchmarks.gpu_frameworks import frameworks
 from benchmarks.gpu_wanted import WANTED
 from benchmarks.results import exit_status
 from benchmarks.torch_python import torch_python
@@ -34,6 +35,7 @@ SECTIONS = {
     "managed": ["managed"],
     "programs": PROGRAMS,
     "torch": [],
+    "frameworks": [],
     "vm": ["bandwidth"],
     "split": [],
 }
@@ -80,6 +82,7 @@ class Samples:
     values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     units: dict[str, str] = dataclasses.field(default_factory=dict)
     digests: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    numbers: dict[str, tuple[list[float], float]] = dataclasses.field(default_factory=dict)  # and how far they may be off
     error: str = ""
 
     def add(self, name: str, value: float, unit: str) -> None:
@@ -96,6 +99,8 @@ class Samples:
                 self.add(said["name"], said["value"], said["unit"])
             elif "digest" in said:
                 self.digests.setdefault(said["name"], []).append(said["digest"])
+            elif "numbers" in said:
+                self.numbers[said["name"]] = said["numbers"], said["within"]
             elif said.get("correct") is False:
                 self.error = "the result is wrong"
 
@@ -351,7 +356,7 @@ def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
 
 
 MEASURES = {"latency": latency, "small": small, "managed": managed, "bandwidth": bandwidth, "programs": programs,
-            "torch": torch, "vm": vm, "split": split}
+            "torch": torch, "frameworks": frameworks, "vm": vm, "split": split}
 
 
 def _cell(value: float | None, unit: str, there: bool) -> str:
@@ -419,7 +424,7 @@ def _virtual_gpu(options) -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench gpu", description=__doc__)
     parser.add_argument("--only", default=",".join(BY_DEFAULT), metavar="LIST",
-                        help=f"of {','.join(SECTIONS)}; all but managed, vm and split if left out")
+                        help=f"of {','.join(SECTIONS)}; all but managed, frameworks, vm and split if left out")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
     parser.add_argument("--quick", action="store_true", help="each program once")
     parser.add_argument("--rounds", type=int, help="how often each side runs each program (3)")

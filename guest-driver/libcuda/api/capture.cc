@@ -250,7 +250,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* statu
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
                                    const CUgraphNode** dependencies, const CUgraphEdgeData** edges, size_t* count) {
   const CUresult result = get_info(stream, status, id, graph, dependencies, count);
-  if (result == CUDA_SUCCESS && edges) *edges = nullptr;  // there are no edges with data
+  if (result == CUDA_SUCCESS && edges) *edges = nullptr;  // all are plain
   return result;
 }
 

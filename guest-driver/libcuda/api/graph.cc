@@ -155,9 +155,12 @@ bool is_node(CUgraphNode node) { return wire::kind_of(to_wire(node)) == wire::Ha
 
 CUresult check_edges(const CUgraphEdgeData* edges, size_t count) {
   for (size_t i = 0; edges && i < count; ++i) {
-    if (!edges[i].from_port && !edges[i].to_port && !edges[i].type) continue;
-    log_unsupported("graph edges with ports or of the programmatic type");
-    return CUDA_ERROR_NOT_SUPPORTED;
+    const CUgraphEdgeData& edge = edges[i];
+    const bool programmatic = edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+    const bool known = edge.type <= CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && !edge.to_port &&
+                       edge.from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER;
+    const bool early = edge.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    if (!known || (programmatic && !edge.from_port) || (early && !programmatic)) return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }

@@ -88,8 +88,8 @@ std::span<const std::byte> as_bytes(T* const* handles, size_t count) {
   return std::as_bytes(std::span(handles, count));
 }
 
-// CUDA_ERROR_NOT_SUPPORTED unless all edges are plain. Only programmatic launches have edges with data, and graphs
-// cannot hold those here.
+// CUDA_ERROR_INVALID_VALUE if an edge has data that there is no edge with. All edges are kept as plain ones: a kernel
+// behind a programmatic edge may begin before the one ahead of it has ended, and need not.
 CUresult check_edges(const CUgraphEdgeData* edges, size_t count);
 
 }  // namespace bandsaw::libcuda

@@ -1,0 +1,23 @@
+"""torch.compile: Triton kernels by Inductor, with CUDA graphs, forward and backward."""
+import report
+import torch
+from torch import nn
+
+torch.manual_seed(1)
+model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(1024, 1024), nn.GELU(), nn.LayerNorm(1024))]).cuda()
+batch = torch.randn(256, 1024, generator=torch.Generator().manual_seed(2)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+compiled = torch.compile(model, mode="reduce-overhead")
+losses = []
+
+
+def step() -> None:
+    loss = (compiled(batch) - batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+
+
+report.timed("torch.compile: training step", step)
+report.result("torch.compile: losses", losses)
