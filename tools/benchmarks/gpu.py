@@ -82,7 +82,8 @@ class Samples:
     values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     units: dict[str, str] = dataclasses.field(default_factory=dict)
     digests: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    numbers: dict[str, tuple[list[float], float]] = dataclasses.field(default_factory=dict)  # and how far they may be off
+    # And how far those of the other side may be off.
+    numbers: dict[str, tuple[list[float], float]] = dataclasses.field(default_factory=dict)
     error: str = ""
 
     def add(self, name: str, value: float, unit: str) -> None:

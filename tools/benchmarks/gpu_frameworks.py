@@ -43,7 +43,7 @@ def _compare_results(bench: Bench, native: Samples, bandsaw: Samples) -> None:
         size = max(map(abs, wanted))
         far = max(abs(one - other) / (abs(one) or size or 1) for one, other in zip(wanted, got))
         if far > within:
-            bench.failures.append(f"{name}: Bandsaw's results differ from bare metal's by {far:.2g}, {within:g} is usual")
+            bench.failures.append(f"{name}: Bandsaw's results are {far:.2g} off bare metal's, wanted {within:g}")
         else:
             say(f"  {name}: the same results, but for {far:.2g}")
 

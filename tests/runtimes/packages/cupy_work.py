@@ -1,5 +1,5 @@
 """CuPy as it comes: what its kernels compute is held against NumPy. cuBLAS and the like are machine code."""
-import cupy  # type: ignore
+import cupy
 import numpy
 import pytest
 

@@ -4,11 +4,12 @@ import torch
 from torch import nn
 
 torch.manual_seed(1)
-model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(1024, 1024), nn.GELU(), nn.LayerNorm(1024))]).cuda()
+layers = [layer for _ in range(4) for layer in (nn.Linear(1024, 1024), nn.GELU(), nn.LayerNorm(1024))]
+model = nn.Sequential(*layers).cuda()
 batch = torch.randn(256, 1024, generator=torch.Generator().manual_seed(2)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 compiled = torch.compile(model, mode="reduce-overhead")
-losses = []
+losses: list[float] = []
 
 
 def step() -> None:

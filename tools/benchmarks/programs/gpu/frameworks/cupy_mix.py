@@ -1,7 +1,7 @@
-"""CuPy: elementwise and reduction kernels, matrix products, FFT, sort, a solve, sparse products, kernels of one's own."""
-import report
+"""CuPy: elementwise and reduction kernels, matrix products, FFT, sort, a solve, sparse products, a raw kernel."""
 import cupy
 import cupyx.scipy.sparse as sparse
+import report
 
 random = cupy.random.RandomState(1)
 a, b = random.rand(1024, 1024), random.rand(1024, 1024)

@@ -9,7 +9,7 @@ links = torch.randint(nodes, (2, edges), generator=torch.Generator().manual_seed
 features = torch.randn(nodes, 64, generator=torch.Generator().manual_seed(3)).cuda()
 first, second = GCNConv(64, 64).cuda(), GATConv(64, 16, heads=4).cuda()
 optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=0.01)
-losses = []
+losses: list[float] = []
 
 
 def step() -> None:

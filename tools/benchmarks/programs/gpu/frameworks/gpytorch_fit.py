@@ -1,6 +1,6 @@
 """GPyTorch: an exact Gaussian process, fitted."""
-import report
 import gpytorch
+import report
 import torch
 
 x = torch.linspace(0, 1, 1000).cuda()
@@ -20,7 +20,7 @@ class Process(gpytorch.models.ExactGP):
 model = Process().cuda()
 goal = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-losses = []
+losses: list[float] = []
 
 
 def step() -> None:

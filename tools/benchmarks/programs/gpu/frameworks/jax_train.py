@@ -3,9 +3,9 @@ import os
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-import report
 import jax
 import jax.numpy as jnp
+import report
 
 WIDTH, HEADS, TOKENS = 512, 8, 256
 
@@ -33,7 +33,7 @@ keys = jax.random.split(jax.random.key(0), 6)
 shapes = {"in": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
 layers = {name: 0.02 * jax.random.normal(key, (4, *shape)) for (name, shape), key in zip(shapes.items(), keys)}
 batch = jax.random.normal(keys[4], (16, TOKENS, WIDTH))
-values = []
+values: list[float] = []
 
 
 def step() -> None:

@@ -2,8 +2,8 @@
 import logging
 import warnings
 
-import report
 import pytorch_lightning as lightning
+import report
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

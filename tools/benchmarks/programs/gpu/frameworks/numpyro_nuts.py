@@ -3,10 +3,10 @@ import os
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-import report
 import jax
 import jax.numpy as jnp
 import numpyro
+import report
 from numpyro import distributions
 from numpyro.infer import MCMC, NUTS
 

@@ -12,7 +12,7 @@ model = GPT2LMHeadModel(GPT2Config(n_layer=6, n_embd=512, n_head=8, vocab_size=8
                                    resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
 tokens = torch.randint(8192, (8, 512), generator=torch.Generator().manual_seed(2)).cuda()
-losses = []
+losses: list[float] = []
 
 
 def step() -> None:

@@ -19,7 +19,7 @@ def train(how: str) -> list[float]:
                           nn.Linear(2048, 10)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(Numbers(), batch_size=32, num_workers=4, pin_memory=True, multiprocessing_context=how)
-    losses = []
+    losses: list[float] = []
     for batch in loader:
         loss = model(batch.cuda(non_blocking=True)).square().mean()
         loss.backward()
