@@ -134,11 +134,13 @@ Function Parser::function(Linkage linkage, bool entry) {
   if (!entry && token_.symbol("(")) function.returns = parameters();
   function.name = expect_name("a function's name");
   if (token_.symbol("(")) function.parameters = parameters();
-  while (token_.kind == TokenKind::kDirective) {
+  while (token_.kind == TokenKind::kDirective && !linkage_of(token_.text)) {
     std::string_view word = take().text;
     function.directives.push_back(word == "pragma" ? pragma() : directive_values(word));
   }
-  if (!accept(";")) {
+  // ptxas takes a prototype that nothing ends, as XLA has one.
+  const bool ends_here = linkage == Linkage::kExtern && token_.kind == TokenKind::kDirective;
+  if (!accept(";") && !ends_here) {
     if (!token_.symbol("{")) fail("'{' or ';'");
     function.body = block();
   }

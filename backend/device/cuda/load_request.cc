@@ -24,7 +24,9 @@ void LoadRequest::find_parts() {
   for (size_t at = 0; at < image_.size() && image_.size() - at > sizeof header;) {
     std::memcpy(&header, image_.data() + at, sizeof header);
     const size_t left = image_.size() - at;
-    if (header.magic != kFatbinMagic || header.payload_bytes > left || header.header_bytes > left) break;
+    if (header.magic != kFatbinMagic || header.payload_bytes > left || header.header_bytes > left ||
+        header.header_bytes < sizeof header)
+      break;
     parts_.push_back(image_.data() + at);
     at = (at + header.header_bytes + header.payload_bytes + 7) / 8 * 8;
   }

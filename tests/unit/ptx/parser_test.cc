@@ -142,6 +142,14 @@ TEST(Parser, VariablesMayBeNamedLikeRegisters) {  // GCC's parameters are
   EXPECT_TRUE(function_at(module, 1).body->statements[0].as<Instruction>()->operands[0].as<Register>());
 }
 
+// As XLA has one; ptxas takes it.
+TEST(Parser, ReadsAPrototypeThatNothingEnds) {
+  Module module = module_of(".extern .func f\n(.param .b64 a)\n\n.visible .entry k() { ret; }");
+  EXPECT_FALSE(function_at(module, 0).body);
+  EXPECT_EQ(function_at(module, 0).parameters.size(), 1u);
+  EXPECT_TRUE(function_at(module, 1).entry);
+}
+
 TEST(Parser, ReadsStatements) {
   Module module = kernel_of(
       ".loc 1 5 3, function_name $L__info+4, inlined_at 1 7 9\n.pragma \"nounroll\";\n"
