@@ -10,7 +10,7 @@ import sys
 from lab import host, setup, timing
 from lab.agent import Agent
 from lab.image import GUEST_LIBRARIES
-from lab.paths import BUILD, CUPTI, PTX_PRELOAD, REPO, environment
+from lab.paths import BUILD, CUPTI, PTX_PRELOAD, REPO, cache, environment
 from lab.plain_vm import lab_vm
 from lab.shell import Failure, main
 
@@ -90,11 +90,27 @@ def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
         (pathlib.Path.home() / place).mkdir(parents=True, exist_ok=True)
     path = variables.get("PATH", os.environ.get("PATH", ""))
     ptxas = str(PTX_PROGRAMS / "ptxas")
-    # PyCUDA looks for the toolkit's libraries where nvcc is, which is not where it finds the one that gives PTX.
-    if nvcc := shutil.which("nvcc", path=path):
-        variables = {"CUDA_ROOT": str(pathlib.Path(nvcc).resolve().parents[1]), **variables}
-    return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas, **variables,
-            "PATH": f"{PTX_PROGRAMS}:{path}"}
+    nvcc = shutil.which("nvcc", path=path)
+    toolkit_here = pathlib.Path(nvcc).resolve().parents[1] if nvcc else None
+    return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas,
+            "CUDA_ROOT": str(_ptx_toolkit(toolkit_here)), **variables, "PATH": f"{PTX_PROGRAMS}:{path}"}
+
+
+def _ptx_toolkit(real: pathlib.Path | None) -> pathlib.Path:
+    """A toolkit's folder whose nvcc and ptxas give PTX: PyCUDA looks there for libraries, JAX for ptxas."""
+    place = cache() / "ptx-toolkit"
+    (place / "bin").mkdir(parents=True, exist_ok=True)
+    links = {place / "bin" / program.name: program for program in PTX_PROGRAMS.iterdir()}
+    if real:
+        for entry in [*real.iterdir(), *(real / "bin").iterdir()]:
+            if entry != real / "bin":
+                links.setdefault(place / entry.relative_to(real), entry)
+    for link, target in links.items():
+        if not link.is_symlink() or link.readlink() != target:
+            fresh = link.with_name(f".{link.name}.{os.getpid()}")  # others may use it
+            fresh.symlink_to(target)
+            fresh.replace(link)
+    return place
 
 
 def native_environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import xml.etree.ElementTree
 
-from lab.guest_run import direct_environment, ensure_direct, with_ptx_preload, with_ptx_programs
+from lab.guest_run import direct_environment, ensure_direct, with_cupti, with_ptx_preload, with_ptx_programs
 from lab.paths import REPO, cache
 from lab.results import Results
 from lab.shell import run, say, step
@@ -32,6 +32,7 @@ class Package:
     # version is taken, the folder of tests there, and which files of it.
     sources: tuple[str, str, str] = ("", "", "")
     own_tests: tuple[str, ...] = ()
+    asks_cupti: bool = False
 
 
 PYTEST = ("pytest", "pytest-timeout", "pytest-xdist")
@@ -68,6 +69,11 @@ PACKAGES = [
     Package("iree", ("iree-base-compiler", "iree-base-runtime", "numpy", *PYTEST), (str(PROGRAMS / "iree_work.py"),)),
     # Both load NVRTC themselves.
     Package("tinygrad", ("tinygrad", "numpy", *PYTEST), (str(PROGRAMS / "tinygrad_work.py"),), (("DEV", "CUDA"),)),
+    # Matrix products are kernels of its own: cuBLAS is machine code. It chooses among many, and compiles all for that.
+    Package("jax", ("jax[cuda13]", "numpy", *PYTEST), (str(PROGRAMS / "jax_work.py"),),
+            (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"), ("JAX_PLATFORMS", "cuda"),
+             ("XLA_FLAGS", "--xla_gpu_triton_gemm_any=true --xla_gpu_cublas_fallback=false "
+                           "--xla_gpu_autotune_level=0")), asks_cupti=True),
     Package("slangpy", ("slangpy", "numpy", *PYTEST), (str(PROGRAMS / "slangpy_work.py"),)),
 ]
 
@@ -146,6 +152,8 @@ def package_tests(results: Results, only: str) -> None:
         ensure_direct("packages0", "4G")
         variables = with_ptx_programs(with_ptx_preload({**direct_environment("packages0"), **dict(package.variables)}))
         variables["PYTHONPATH"] = str(PROGRAMS)
+        if package.asks_cupti:
+            variables = with_cupti(variables)
         path, log = (cache() / "packages" / f"{package.name}-report{end}" for end in (".xml", ".log"))
         path.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as folder, step(f"runtimes: {package.name}'s tests (each in {log})"), \
