@@ -14,10 +14,7 @@ losses: list[float] = []
 
 def step() -> None:
     loss = (compiled(batch) - batch).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    losses.append(loss.item())
+    losses.append(report.learn(optimizer, loss))
 
 
 report.timed("torch.compile: training step", step)

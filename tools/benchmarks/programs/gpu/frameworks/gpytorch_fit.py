@@ -25,10 +25,7 @@ losses: list[float] = []
 
 def step() -> None:
     loss = -goal(model(x), y)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    losses.append(loss.item())
+    losses.append(report.learn(optimizer, loss))
 
 
 report.timed("gpytorch: a step of the fit", step)

@@ -4,6 +4,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 
 def timed(name: str, step: Callable[[], object], steps: int = 20, warm_up: int = 5) -> None:
@@ -22,3 +23,11 @@ def result(name: str, numbers: list[float], within: float = 1e-3) -> None:
     """Numbers that another driver is to repeat, but for this part of them: libraries choose among their algorithms by
     measuring them."""
     print(json.dumps({"name": name, "numbers": numbers, "within": within}), flush=True)
+
+
+def learn(optimizer: Any, loss: Any) -> float:
+    """A step of PyTorch's. The GPU has done it when this returns."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()

@@ -18,10 +18,7 @@ losses: list[float] = []
 def step() -> None:
     with torch.autocast("cuda", torch.bfloat16):
         loss = model(tokens, labels=tokens).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    losses.append(loss.item())
+    losses.append(report.learn(optimizer, loss))
 
 
 def decode() -> torch.Tensor:

@@ -22,10 +22,7 @@ def train(how: str) -> list[float]:
     losses: list[float] = []
     for batch in loader:
         loss = model(batch.cuda(non_blocking=True)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(report.learn(optimizer, loss))
     return losses
 
 
