@@ -12,19 +12,6 @@ namespace {
 
 using Edges = std::vector<std::pair<NodeRef, NodeRef>>;
 
-bool may_be_cut(const NodeContent& content) {
-  switch (content.type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-    case CU_GRAPH_NODE_TYPE_MEMSET:
-    case CU_GRAPH_NODE_TYPE_EMPTY:
-      return true;
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return engine_of(content.copy) == Engine::kCompute;
-    default:
-      return false;
-  }
-}
-
 // The nodes in an order that keeps the edges; empty: there is none.
 std::vector<NodeRef> in_order(const std::vector<NodeRef>& nodes, const Edges& edges) {
   std::unordered_map<const Node*, size_t> before;
@@ -48,6 +35,19 @@ std::vector<NodeRef> in_order(const std::vector<NodeRef>& nodes, const Edges& ed
 }
 
 }  // namespace
+
+bool may_be_cut(const NodeContent& content) {
+  switch (content.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return true;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return engine_of(content.copy) == Engine::kCompute;
+    default:
+      return false;
+  }
+}
 
 void GraphSegments::note(const ExecRef& exec, const ContextRef& context, const GraphRef& graph) {
   GraphRef copy;

@@ -26,6 +26,9 @@ struct Segments {
 };
 using SegmentsRef = std::shared_ptr<const Segments>;
 
+// A graph may be cut if all of its nodes may.
+bool may_be_cut(const NodeContent& content);
+
 // Thread-safe.
 class GraphSegments {
  public:
@@ -33,7 +36,7 @@ class GraphSegments {
 
   explicit GraphSegments(Device* device) : device_(*device) {}
 
-  // `exec` was made of `graph`, or updated to it. Keeps a copy of the graph if it may be cut.
+  // `exec` was made of `graph`, which may be cut, or updated to it. Keeps a copy of the graph.
   void note(const ExecRef& exec, const ContextRef& context, const GraphRef& graph);
   void note_update(const ExecRef& exec, const GraphRef& graph);
   // It has changed in another way, or has gone.

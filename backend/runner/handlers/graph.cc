@@ -139,8 +139,9 @@ CUresult Handlers::graph_instantiate(C call, R<Graph> graph, uint64_t flags, uin
   ExecRef made;
   CUresult result = device_.graph_instantiate(call.context, graph, flags, &made);
   if (result != CUDA_SUCCESS) return result;
-  result = graph_memory_.note(made, graph);
-  if (result == CUDA_SUCCESS && flags == 0) world_.segments.note(made, call.context, graph);
+  bool cut = false;
+  result = graph_memory_.note(made, graph, &cut);
+  if (result == CUDA_SUCCESS && flags == 0 && cut) world_.segments.note(made, call.context, graph);
   return result == CUDA_SUCCESS ? give(HandleKind::kExec, std::move(made), call.context.handle, exec) : result;
 }
 
@@ -176,8 +177,10 @@ CUresult Handlers::exec_update(C, R<Exec> exec, R<Graph> graph, uint32_t* result
   ++exec.object->changes;
   *result = outcome;
   if (at) give(HandleKind::kNode, std::move(at), graph.handle, error_node, true);
-  const CUresult noted = updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph) : updated;
-  if (noted == CUDA_SUCCESS) world_.segments.note_update(exec, graph);
+  bool cut = false;
+  const CUresult noted = updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph, &cut) : updated;
+  if (noted == CUDA_SUCCESS && cut) world_.segments.note_update(exec, graph);
+  if (noted == CUDA_SUCCESS && !cut) world_.segments.forget(exec.object.get());
   return noted;
 }
 

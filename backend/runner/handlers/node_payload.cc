@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/runner/execution/graph_segments.h"
 #include "backend/runner/handlers/copies.h"
 #include "backend/runner/handlers/handlers.h"
 #include "memory/base/log.h"
@@ -246,6 +247,7 @@ void GraphMemory::add(const Node* node, const NodeContent& content, Ranges* rang
 
 void GraphMemory::add_inside(const NodeContent& content, Inside* inside) {
   const bool copy = content.type == CU_GRAPH_NODE_TYPE_MEMCPY && engine_of(content.copy) == Engine::kCompute;
+  inside->cut &= may_be_cut(content);
   inside->nodes += copy || content.type == CU_GRAPH_NODE_TYPE_KERNEL || content.type == CU_GRAPH_NODE_TYPE_MEMSET;
   if (copy) inside->bytes += content.copy.width_bytes * content.copy.height * content.copy.depth;
 }
@@ -283,11 +285,12 @@ void GraphMemory::count_copies(const Ranges& ranges, Exec* exec) {
   }
 }
 
-CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph) {
+CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph, bool* cut) {
   Ranges ranges;
   Inside inside;
   size_t seen = 0;
   const CUresult result = collect(graph, 0, &seen, &ranges, &inside);
+  *cut = inside.cut;
   if (result == CUDA_SUCCESS) set(exec, std::move(ranges), inside);
   return result;
 }

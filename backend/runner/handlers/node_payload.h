@@ -38,8 +38,9 @@ class GraphMemory {
  public:
   GraphMemory(Device* device, const GuestMemory* memory) : device_(device), memory_(memory) {}
 
-  // Takes note of the copies of a graph, child graphs included, for an instantiated or updated exec.
-  CUresult note(const ExecRef& exec, const GraphRef& graph);
+  // Takes note of the copies of a graph, child graphs included, for an instantiated or updated exec. `cut`: whether the
+  // graph may be cut (graph_segments.h).
+  CUresult note(const ExecRef& exec, const GraphRef& graph, bool* cut);
   // The same for one that was made of steps, whose nodes may have gone.
   void note_steps(const ExecRef& exec, std::span<const ExecStep> steps);
   // The same for one node that has new content.
@@ -59,6 +60,7 @@ class GraphMemory {
   // What is on the compute engine.
   struct Inside {
     uint64_t nodes = 0, bytes = 0;
+    bool cut = true;  // all nodes may be cut off from the others
   };
   static void add_inside(const NodeContent& content, Inside* inside);
   void set(const ExecRef& exec, Ranges ranges, const Inside& inside);

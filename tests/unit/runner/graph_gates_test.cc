@@ -108,6 +108,16 @@ TEST_F(GraphSegmentsTest, WhereOthersWantTheEngineItGoesInSegments) {
   }
 }
 
+// The driver does not copy all kinds of nodes.
+TEST_F(GraphSegmentsTest, AGraphThatMayNotBeCutIsNotCopied) {
+  const int before = device().graph_copies;
+  instantiate(graph_);
+  EXPECT_EQ(device().graph_copies, before + 2);
+  add_node(graph_, CU_GRAPH_NODE_TYPE_HOST, vgpu_host_node{1, 2});
+  instantiate(graph_);
+  EXPECT_EQ(device().graph_copies, before + 3);
+}
+
 TEST_F(GraphSegmentsTest, WhoIsAloneLaunchesItWhole) {
   const uint64_t stream = make_stream();
   warm_up(stream);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 
@@ -47,7 +48,9 @@ class PiecesDevice final : public FakeDevice {
   struct CopiedGraph final : Exec {
     GraphRef graph;
   };
+  std::atomic<int> graph_copies{0};  // executable ones too
   CUresult graph_clone(const GraphRef& graph, GraphRef* clone) override {
+    ++graph_copies;
     auto made = std::make_shared<FakeGraph>();
     std::map<const Node*, NodeRef> twins;
     for (const NodeRef& node : static_cast<FakeGraph&>(*graph).nodes) {
