@@ -1,12 +1,10 @@
 """tools/bench gpu --only frameworks: programs on frameworks that are installed here, each against the driver itself."""
 from __future__ import annotations
 
-import functools
 import pathlib
-import subprocess
 from typing import TYPE_CHECKING
 
-from benchmarks.torch_python import torch_python
+from benchmarks.torch_python import has_module, torch_python
 from lab.shell import say
 
 if TYPE_CHECKING:
@@ -26,12 +24,6 @@ PROGRAMS = {
     "numpyro_nuts": "numpyro",
     "cupy_mix": "cupy",
 }
-
-
-@functools.cache
-def _has(python: str, module: str) -> bool:
-    question = f"import importlib.util,sys;sys.exit(not importlib.util.find_spec('{module}'))"
-    return subprocess.run([python, "-c", question], check=False, capture_output=True).returncode == 0
 
 
 def _compare_results(bench: Bench, native: Samples, bandsaw: Samples) -> None:
@@ -54,7 +46,7 @@ def frameworks(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
         bench.failures.append("frameworks: no python with torch is here (set BANDSAW_TORCH_PYTHON)")
         return
     for name, module in PROGRAMS.items():
-        if not _has(python, module):
+        if not has_module(python, module):
             say(f"  {name:12} is left out: {module} is not installed")
             continue
         samples = bench.compare(name, [python, FOLDER / f"{name}.py"], 1, timeout=TIMEOUT_S)

@@ -5,15 +5,17 @@ import pathlib
 import subprocess
 
 
-def _has_torch(python: str) -> bool:
-    question = "import importlib.util,sys;sys.exit(not importlib.util.find_spec('torch'))"
+@functools.cache
+def has_module(python: str, module: str) -> bool:
+    question = f"import importlib.util,sys;sys.exit(not importlib.util.find_spec('{module}'))"
     return subprocess.run([python, "-c", question], check=False, capture_output=True).returncode == 0
 
 
 @functools.cache
 def torch_python() -> str | None:
     places = [os.environ.get("BANDSAW_TORCH_PYTHON"), "/opt/torch/.venv/bin/python3", "/usr/bin/python3"]
-    return next((place for place in places if place and pathlib.Path(place).exists() and _has_torch(place)), None)
+    return next((place for place in places if place and pathlib.Path(place).exists() and has_module(place, "torch")),
+                None)
 
 
 @functools.cache

@@ -12,6 +12,11 @@ constexpr double kSmallChange = 1.08, kLargeChange = 2;
 
 }  // namespace
 
+// Its work between two rests is long enough for the lengths of time slices to be fitted to it.
+bool TimeSliceWeights::fills_slices(const TimeSliceProcess& process) const {
+  return works(process) && !process.never_rests() && process.burst >= kShortBurst;
+}
+
 // Calls `use(burst, part)` for those who have no more than a burst at a time, and gain by time slices that it fills.
 void TimeSliceWeights::each_burst(const std::function<double(const Entry&)>& part,
                                   const std::function<void(double burst, double part)>& use) const {
@@ -19,7 +24,7 @@ void TimeSliceWeights::each_burst(const std::function<double(const Entry&)>& par
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active || entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
-      if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
+      if (!fills_slices(process)) continue;
       use(kRoom * static_cast<double>(process.burst), part(entry));
     }
   }
@@ -50,7 +55,7 @@ Time TimeSliceWeights::filled(Time slice, const Entry& entry) const {
   constexpr double kLeastParts = 1.5, kRoom = 0.03, kRoomOfLast = 0.25;
   if (entry.active_processes > 1) return slice;
   for (const auto& [number, process] : entry.processes) {
-    if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
+    if (!fills_slices(process)) continue;
     const double parts = static_cast<double>(process.burst) / static_cast<double>(slice);
     if (parts < kLeastParts) continue;
     const double fewer = std::floor(parts), more = fewer + 1;
@@ -178,7 +183,7 @@ bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Lengths>& wanted) c
     const Entry& entry = entries_.at(vgpu);
     if (entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
-      if (!works(process) || process.never_rests() || process.burst < kShortBurst) continue;
+      if (!fills_slices(process)) continue;
       if ((process.burst <= entry.slice) != (process.burst <= lengths.first)) return true;
     }
   }

@@ -200,6 +200,7 @@ class TimeSliceWeights {
   void each_burst(const std::function<double(const Entry&)>& part,
                   const std::function<void(double burst, double part)>& use) const;
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
+  bool fills_slices(const TimeSliceProcess& process) const;
   Time filled(Time slice, const Entry& entry) const;
   void fit_slices();
   Lengths divided(Time whole, const Entry& entry) const;

@@ -179,8 +179,8 @@ CUresult Handlers::exec_update(C, R<Exec> exec, R<Graph> graph, uint32_t* result
   if (at) give(HandleKind::kNode, std::move(at), graph.handle, error_node, true);
   bool cut = false;
   const CUresult noted = updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph, &cut) : updated;
-  if (noted == CUDA_SUCCESS && cut) world_.segments.note_update(exec, graph);
-  if (noted == CUDA_SUCCESS && !cut) world_.segments.forget(exec.object.get());
+  if (noted != CUDA_SUCCESS) return noted;
+  cut ? world_.segments.note_update(exec, graph) : world_.segments.forget(exec.object.get());
   return noted;
 }
 
