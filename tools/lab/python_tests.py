@@ -6,6 +6,7 @@ import pathlib
 import typing
 import xml.etree.ElementTree
 
+from lab import stuck
 from lab.paths import REPO
 from lab.results import Results
 from lab.shell import Failure, say
@@ -70,7 +71,7 @@ def run_folder(results: Results, folder: str, only: str, full: bool) -> None:
     arguments = [str(REPO / "tests" / folder), "-p", "no:terminal", "--capture=no", *(["-m", ""] if full else [])]
     importlib.invalidate_caches()
     runner = importlib.import_module("pytest")
-    status = runner.main(arguments, plugins=[_Reporter(folder, only, results)])
+    status = runner.main(arguments, plugins=[_Reporter(folder, only, results), stuck.Deadline()])
     if status not in (runner.ExitCode.OK, runner.ExitCode.TESTS_FAILED, runner.ExitCode.NO_TESTS_COLLECTED) \
             and not results.failed:
         raise Failure(f"pytest could not run tests/{folder} (exit {status})")

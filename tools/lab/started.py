@@ -5,6 +5,9 @@ import signal
 import subprocess
 import typing
 
+# What libcuda says beside the program's own lines, on a machine that is busy.
+COMPILES = "libcuda (bandsaw): compiling"
+
 
 class Started(subprocess.Popen):
     """Its output is text, errors among it unless they are `errors_apart`; its input stays open."""
@@ -21,7 +24,11 @@ class Started(subprocess.Popen):
     def first_line(self, *beginnings: str) -> str:
         """Waits until it has said something, which must begin like one of these: it runs now."""
         line = self.stdout.readline()
-        assert line.startswith(beginnings), f"{self._program} did not start: {line}{self.stdout.read()}"
+        while line.startswith(COMPILES):
+            line = self.stdout.readline()
+        if not line.startswith(beginnings):
+            self.kill()  # else there may be no end of what it says
+            raise AssertionError(f"{self._program} did not start: {line}{self.stdout.read()}")
         return line
 
     def line(self, seconds: float) -> str:
