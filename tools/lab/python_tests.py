@@ -2,7 +2,12 @@
 from __future__ import annotations  # pytest may not be there before tools/test has installed it
 
 import importlib
+import json
+import os
 import pathlib
+import subprocess
+import sys
+import tempfile
 import typing
 import xml.etree.ElementTree
 
@@ -13,6 +18,8 @@ from lab.shell import Failure, say
 
 if typing.TYPE_CHECKING:
     import pytest
+
+SECONDS_BESIDE_OTHERS = 3 * stuck.SECONDS
 
 
 class _Reporter:
@@ -66,15 +73,33 @@ def _reason(report: pytest.TestReport) -> str:
     return text.removeprefix("Skipped: ")
 
 
-def run_folder(results: Results, folder: str, only: str, full: bool) -> None:
-    """tests/FOLDER, in this process: what tests say is seen while they run."""
+def run_folder(results: Results, folder: str, only: str, full: bool, seconds: float = stuck.SECONDS) -> None:
+    """tests/FOLDER, in this process: what tests say is seen while they run. Each has so many seconds."""
     arguments = [str(REPO / "tests" / folder), "-p", "no:terminal", "--capture=no", *(["-m", ""] if full else [])]
     importlib.invalidate_caches()
     runner = importlib.import_module("pytest")
-    status = runner.main(arguments, plugins=[_Reporter(folder, only, results), stuck.Deadline()])
+    status = runner.main(arguments, plugins=[_Reporter(folder, only, results), stuck.Deadline(seconds)])
     if status not in (runner.ExitCode.OK, runner.ExitCode.TESTS_FAILED, runner.ExitCode.NO_TESTS_COLLECTED) \
             and not results.failed:
         raise Failure(f"pytest could not run tests/{folder} (exit {status})")
+
+
+def run_folder_apart(results: Results, folder: str, only: str, full: bool) -> None:
+    """The same in a process of its own, beside other tests and with what processor time they leave."""
+    with tempfile.TemporaryDirectory() as place:
+        report = pathlib.Path(place) / "counted.json"
+        done = subprocess.run([sys.executable, "-m", "lab.python_tests", folder, only, str(int(full)), str(report)],
+                              env={**os.environ, "PYTHONPATH": str(REPO / "tools")}, check=False)
+        if not report.exists():
+            raise Failure(f"the tests of tests/{folder} did not end as they should (exit {done.returncode})")
+        results.count_apart(**json.loads(report.read_text()))
+
+
+def _main(folder: str, only: str, full: str, report: str) -> None:
+    results = Results()
+    run_folder(results, folder, only, bool(int(full)), SECONDS_BESIDE_OTHERS)
+    pathlib.Path(report).write_text(json.dumps({"passed": results.passed, "skipped": results.skipped,
+                                                "failed": results.failed}))
 
 
 def count_report(results: Results, name: str, report: pathlib.Path, output: str) -> bool:
@@ -94,3 +119,7 @@ def count_report(results: Results, name: str, report: pathlib.Path, output: str)
         else:
             results.add(title, "")
     return bool(cases)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

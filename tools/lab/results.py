@@ -29,6 +29,13 @@ class Results:
             self.passed += passed
             self.skipped += skipped
 
+    def count_apart(self, passed: int, skipped: int, failed: list[str]) -> None:
+        """Of a process that has told of its tests by itself."""
+        with self._lock:
+            self.passed += passed
+            self.skipped += skipped
+            self.failed += failed
+
     def skip(self, name: str, why: str) -> None:
         with self._lock:
             self.skipped += 1

@@ -142,20 +142,29 @@ def direct_programs(results: Results, only: str) -> None:
     host.vgpuctl("destroy", "long0")
 
 
-def sanitizer_tests(results: Results, kinds: list[str], fuzz_seconds: int, processors_free: threading.Event) -> None:
-    """What runs in the instrumented build, of these kinds. It is built at once and runs when processors are free: each
-    input of a fuzz target has a time limit."""
-    if not {"asan", "fuzz"} & set(kinds):
-        return
+def build_instrumented(kinds: list[str]) -> tuple[pathlib.Path, list[dict]]:
+    """The instrumented build of what these kinds need, and its tests."""
     folder = instrumented()
     tests = _chosen(folder, ASAN_TESTS) if "asan" in kinds else []
     targets = [*([fuzz.SHORT] if "fuzz" in kinds else []), *_programs(tests, folder)]
     build.ninja(folder, *targets, text="building what runs under sanitizers")
+    return folder, tests
+
+
+def beside_others(results: Results, kinds: list[str], options, processors_free: threading.Event) -> None:
+    """What needs nothing that other tests need: sanitizers, Xen, kernels in grid slices. Where an input, or a kernel,
+    has a time limit, it waits until processors are free."""
+    sanitized = {"asan", "fuzz"} & set(kinds)
+    folder, tests = build_instrumented(kinds) if sanitized else (BUILD, [])
+    if "xen" in kinds:
+        python_tests.run_folder_apart(results, "xen", options.name, options.full)
     processors_free.wait()
     if tests:
         _run_tests(results, tests, folder, "asan")
     if "fuzz" in kinds:
-        fuzz_targets(results, folder, fuzz_seconds)
+        fuzz_targets(results, folder, 120 if options.full else FUZZ_SECONDS)
+    if "slices" in kinds:
+        python_tests.run_folder_apart(results, "slices", options.name, options.full)
 
 
 @contextlib.contextmanager
@@ -182,10 +191,10 @@ def fuzz_targets(results: Results, folder: pathlib.Path, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "slurm", "kubernetes",
-         "metrics", "package"]
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "slices", "vm", "xen", "slurm",
+         "kubernetes", "metrics", "package"]
 LONG_KINDS = ["tsan", "slurm", "kubernetes", "metrics", "package"]  # with --full or --only
-GPU_KINDS = ["cuda", "direct", "gpu"]
+GPU_KINDS = ["cuda", "direct", "slices", "gpu"]
 
 
 def run_on_gpu(options) -> int:
@@ -198,7 +207,7 @@ def run_on_gpu(options) -> int:
     setup.prepare_gpu(lab="gpu" in kinds)
     if "cuda" in kinds:
         gpu_tests.gpu_programs(results, options.name)
-    for kind in ("direct", "gpu"):
+    for kind in ("direct", "slices", "gpu"):
         if kind in kinds:
             python_tests.run_folder(results, kind, options.name, options.full)
     host.stop_vgpud()
@@ -236,9 +245,9 @@ def run_tests() -> int:
         runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
         if (options.only and options.name) or options.full:
             python_packages.package_tests(results, options.name)
-    # These two wait much, and a guest has one emulated processor.
-    fuzz_seconds, direct_ended = 120 if options.full else FUZZ_SECONDS, threading.Event()
-    with in_idle_time(lambda: sanitizer_tests(results, kinds, fuzz_seconds, direct_ended)):
+    # Direct tests and those in VMs wait much, and a guest has one emulated processor.
+    direct_ended = threading.Event()
+    with in_idle_time(lambda: beside_others(results, kinds, options, direct_ended)):
         try:
             if "direct" in kinds:
                 python_tests.run_folder(results, "direct", options.name, options.full)
@@ -247,8 +256,6 @@ def run_tests() -> int:
         if "vm" in kinds:
             python_tests.run_folder(results, "vm", options.name, options.full)
     host.stop_vgpud()
-    if "xen" in kinds:
-        python_tests.run_folder(results, "xen", options.name, options.full)
     for kind in ("slurm", "kubernetes", "metrics"):
         if kind in kinds:
             python_tests.run_folder(results, kind, options.name, options.full)
