@@ -30,7 +30,7 @@ void switch_stack(Suspended& from, Suspended& to);
 class Fiber {
  public:
   using Body = void (*)(void*);
-  static constexpr size_t kStackBytes = 768 * 1024;
+  static constexpr size_t kStackBytes = 8 << 20;    // of which what no warp has reached takes no memory
   static constexpr size_t kGuardBytes = 64 * 1024;  // a compiled warp's frame can be tens of KiB
 
   static constexpr size_t kReserveBytes = 64 * 1024;

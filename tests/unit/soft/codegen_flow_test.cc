@@ -121,26 +121,34 @@ GATHER:
   for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], 231u - std::countl_zero(group_of(lane))) << lane;
 }
 
-// More than the stack has room for, and too many for all of LLVM's passes.
-TEST(VeryLargeKernel, RegistersKeepTheirValues) {
-  constexpr uint32_t kRegisters = 3400, kGroup = 100;
-  std::string code = "  .reg .b32 %q<3400>;\n  mov.u32 %r1, 0;\n";
+// Many registers that are written before and read behind many branches; %r1 is what they come to.
+std::string many_registers(const std::string& type, uint32_t count, uint32_t group) {
+  std::string code = "  .reg .b" + type + " %q<" + std::to_string(count) + ">, %x; mov.u32 %r1, 0;\n";
+  code += type == "64" ? "  cvt.u64.u32 %x, %r0;\n" : "  mov.u32 %x, %r0;\n";
   const auto branch = [&](const std::string& label, uint32_t from, const std::string& work) {
     code +=
         "  setp.gt.u32 %p0, %r0, " + std::to_string(from) + ";\n  @%p0 bra " + label + ";\n  " + work + label + ":\n";
   };
-  const auto group = [](uint32_t i) { return std::to_string(i / kGroup); };
-  for (uint32_t i = 0; i < kRegisters; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     const std::string q = "%q" + std::to_string(i), n = std::to_string(i);
-    code += "  mad.lo.u32 " + q + ", %r0, " + n + ", " + n + ";\n";
-    if (i % kGroup == kGroup - 1) branch("A" + group(i), i / kGroup % 32, "add.u32 " + q + ", " + q + ", 1;\n");
+    code += "  mad.lo.u" + type + " " + q + ", %x, " + n + ", " + n + ";\n";
+    if (i % group == group - 1)
+      branch("A" + std::to_string(i), i / group % 32, "add.u" + type + " " + q + ", " + q + ", 1;\n");
   }
-  for (uint32_t i = 0; i < kRegisters; ++i) {
-    code += "  mad.lo.u32 %r1, %r1, 3, %q" + std::to_string(i) + ";\n";
-    if (i % kGroup == kGroup - 1) branch("B" + group(i), 8, "xor.b32 %r1, %r1, 5;\n");
+  for (uint32_t i = 0; i < count; ++i) {
+    const std::string q = "%q" + std::to_string(i);
+    code += (type == "64" ? "  cvt.u32.u64 %r2, " : "  mov.u32 %r2, ") + q + ";\n  mad.lo.u32 %r1, %r1, 3, %r2;\n";
+    if (i % group == group - 1) branch("B" + std::to_string(i), 8, "xor.b32 %r1, %r1, 5;\n");
   }
+  return code;
+}
+
+// Too many for all of LLVM's passes.
+TEST(VeryLargeKernel, RegistersKeepTheirValues) {
+  constexpr uint32_t kRegisters = 1200, kGroup = 30;
   Outcome outcome;
-  const uint32_t* const out = run_flow(code, &outcome, CompileOptions::Passes::kBySize);
+  const uint32_t* const out =
+      run_flow(many_registers("32", kRegisters, kGroup), &outcome, CompileOptions::Passes::kBySize);
   ASSERT_EQ(outcome.fault, 0u);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     uint32_t sum = 0;
@@ -151,6 +159,18 @@ TEST(VeryLargeKernel, RegistersKeepTheirValues) {
     }
     EXPECT_EQ(out[lane], sum) << lane;
   }
+}
+
+TEST(VeryLargeKernel, IsRefusedWhereAStackHasNoRoomForIt) {
+  CompileOptions options;
+  options.window_base = window_base();
+  std::string log;
+  const auto program = compile(kFlowHead + many_registers("64", 18'000, 2000) + kFlowEnd, options, &log);
+  ASSERT_NE(program, nullptr) << log;
+  const auto loaded = program->load({}, &log);
+  ASSERT_NE(loaded, nullptr) << log;
+  EXPECT_EQ(loaded->entry("k", &log), nullptr);
+  EXPECT_NE(log.find("k: too large to be compiled: registers of a warp take"), std::string::npos) << log;
 }
 
 TEST_P(Flow, NoAddressIsOneOfAMulticastObject) {

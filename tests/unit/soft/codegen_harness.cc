@@ -18,7 +18,7 @@ struct BlockState;
 namespace test {
 namespace {
 
-constexpr size_t kStackBytes = 768 << 10;
+constexpr size_t kStackBytes = 1 << 20;
 
 struct Fiber {
   WarpState warp{};

@@ -1,5 +1,6 @@
 #include "backend/device/soft/codegen/registers.h"
 
+#include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/IR/Dominators.h>
 #include <llvm/IR/Function.h>
@@ -8,8 +9,8 @@
 #include <llvm/Transforms/Utils/PromoteMemToReg.h>
 
 #include <algorithm>
-#include <set>
-#include <utility>
+#include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace bandsaw::soft {
@@ -19,7 +20,7 @@ namespace {
 // each register's values, and the time grows faster than their number.
 constexpr size_t kMostMerges = 150'000;
 // Of a fiber's stack, for registers that are not promoted; callees need some too.
-constexpr size_t kMostSlotBytes = 384 * 1024;
+constexpr size_t kMostSlotBytes = 4 << 20;
 
 // Whether one block alone uses the slot, and writes it before it reads it; the entry block gives it its first value.
 bool is_local(const llvm::AllocaInst& slot) {
@@ -38,8 +39,8 @@ bool is_local(const llvm::AllocaInst& slot) {
 }
 
 struct Slots {
-  std::vector<llvm::AllocaInst*> local, others;  // those that may be promoted
-  size_t number = 0, bytes = 0;                  // without the local ones
+  std::vector<llvm::AllocaInst*> local;
+  size_t number = 0, bytes = 0;  // of the others
 };
 
 size_t bytes_of(const llvm::AllocaInst& slot) {
@@ -52,35 +53,14 @@ Slots slots_of(llvm::Function* function) {
   for (llvm::Instruction& instruction : function->getEntryBlock()) {
     auto* slot = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
     if (!slot) continue;
-    const bool promotable = llvm::isAllocaPromotable(slot);
-    if (promotable && is_local(*slot)) {
+    if (llvm::isAllocaPromotable(slot) && is_local(*slot)) {
       found.local.push_back(slot);
       continue;
     }
     found.number++;
     found.bytes += bytes_of(*slot);
-    if (promotable) found.others.push_back(slot);
   }
   return found;
-}
-
-// As many as it takes for the rest to find room on the stack, those that the fewest blocks use first.
-std::vector<llvm::AllocaInst*> without_room(const Slots& slots) {
-  std::vector<std::pair<size_t, llvm::AllocaInst*>> by_blocks;
-  for (llvm::AllocaInst* slot : slots.others) {
-    std::set<const llvm::BasicBlock*> blocks;
-    for (const llvm::User* user : slot->users()) blocks.insert(llvm::cast<llvm::Instruction>(user)->getParent());
-    by_blocks.emplace_back(blocks.size(), slot);
-  }
-  std::stable_sort(by_blocks.begin(), by_blocks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<llvm::AllocaInst*> chosen;
-  size_t bytes = slots.bytes;
-  for (const auto& [blocks, slot] : by_blocks) {
-    if (bytes <= kMostSlotBytes) break;
-    bytes -= bytes_of(*slot);
-    chosen.push_back(slot);
-  }
-  return chosen;
 }
 
 void promote(llvm::Function* function, const std::vector<llvm::AllocaInst*>& slots) {
@@ -111,8 +91,12 @@ bool promote_registers(llvm::Function* function) {
   const Slots slots = slots_of(function);
   forget_first_values(slots.local);
   const bool large = slots.number * function->size() > kMostMerges;
+  if (large && slots.bytes > kMostSlotBytes) {
+    throw std::runtime_error(
+        fmt::format("{}: too large to be compiled: registers of a warp take {} bytes, and {} is most",
+                    std::string_view(function->getName()), slots.bytes, kMostSlotBytes));
+  }
   promote(function, slots.local);
-  if (large) promote(function, without_room(slots));
   return !large;
 }
 

@@ -9,8 +9,8 @@ class Function;
 namespace bandsaw::soft {
 
 // Promotes the registers that lie in one block, which most do: no block merges their values. False: there are too many
-// others for passes that would promote them, in too many blocks; those that the stack has no room for are promoted
-// then.
+// others for passes that would promote them, in too many blocks. Throws std::runtime_error where a fiber's stack has no
+// room for those then.
 bool promote_registers(llvm::Function* function);
 
 }  // namespace bandsaw::soft
