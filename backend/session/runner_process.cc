@@ -311,6 +311,11 @@ bool RunnerProcess::reap(std::string* why) {
   int status = 0;
   if (pid_ <= 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
   *why = describe_exit(status);
+  if (!stopping_ && ready() && status != 0) {
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    log::warn("runner {} has ended by itself: {}{}", pid_, *why,
+              killed ? "; the kernel's log says whether the host's memory was all in use" : "");
+  }
   pid_ = 0;
   return true;
 }

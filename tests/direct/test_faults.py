@@ -103,6 +103,8 @@ def test_killed_runner_ends_its_own_program_only():
     os.kill(runner, signal.SIGKILL)
     status, output = hit.finish()
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
+    why = f"runner {runner} has ended by itself: killed by signal 9 (Killed); the kernel's log says whether"
+    wait_until(lambda: why in host.session_log(ONE).read_text(errors="replace"), 5, "why it has ended in session.log")
     for process in (sibling, other):
         status, output = process.finish()
         assert status == 0, f"another program was harmed: {status} {output[-300:]}"

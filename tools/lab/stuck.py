@@ -34,14 +34,16 @@ class Deadline:
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         signal.signal(signal.SIGALRM, self._end)
         if not item.get_closest_marker("full"):
-            signal.setitimer(signal.ITIMER_REAL, self._seconds, AGAIN_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def pytest_runtest_logfinish(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _end(self, *_) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.write(stacks())
         sys.stdout.flush()
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         raise TooLong(f"it has taken more than {self._seconds:g} s; what our programs waited for stands above")
 
 
