@@ -75,6 +75,7 @@ PACKAGES = [
              ("XLA_FLAGS", "--xla_gpu_triton_gemm_any=true --xla_gpu_cublas_fallback=false "
                            "--xla_gpu_autotune_level=0")), asks_cupti=True),
     Package("catboost", ("catboost", *PYTEST), (str(PROGRAMS / "catboost_work.py"),)),
+    Package("mujoco", ("mujoco-warp", *PYTEST), (str(PROGRAMS / "mujoco_work.py"),), (("MUJOCO_GL", "disable"),)),
     Package("slangpy", ("slangpy", "numpy", *PYTEST), (str(PROGRAMS / "slangpy_work.py"),)),
 ]
 
