@@ -16,7 +16,7 @@ RESIDENT = int(memory_for(1, ROOM_MIB)[:-1]) << 20
 BLOCK_MIB = 8
 BLOCKS = 3 * ROOM_MIB // 2 // BLOCK_MIB
 MEMORY = RESIDENT + (ROOM_MIB << 20)
-ROUNDS = 200  # a second or more
+ROUNDS = 80  # a second or more
 
 
 @pytest.fixture(autouse=True)
