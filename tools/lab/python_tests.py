@@ -14,7 +14,7 @@ import xml.etree.ElementTree
 from lab import stuck
 from lab.paths import REPO
 from lab.results import Results
-from lab.shell import Failure, say
+from lab.shell import START, Failure, say
 
 if typing.TYPE_CHECKING:
     import pytest
@@ -89,10 +89,11 @@ def run_folder_apart(results: Results, folder: str, only: str, full: bool) -> No
     with tempfile.TemporaryDirectory() as place:
         report = pathlib.Path(place) / "counted.json"
         done = subprocess.run([sys.executable, "-m", "lab.python_tests", folder, only, str(int(full)), str(report)],
-                              env={**os.environ, "PYTHONPATH": str(REPO / "tools")}, check=False)
+                              env={**os.environ, "PYTHONPATH": str(REPO / "tools"), "BANDSAW_TOOL_STARTED": str(START)},
+                              check=False)
         if not report.exists():
             raise Failure(f"the tests of tests/{folder} did not end as they should (exit {done.returncode})")
-        results.count_apart(**json.loads(report.read_text()))
+        results.count(**json.loads(report.read_text()))
 
 
 def _main(folder: str, only: str, full: str, report: str) -> None:

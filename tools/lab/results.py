@@ -1,6 +1,7 @@
 """What a run of tests came to."""
 import sys
 import threading
+import typing
 
 from lab.shell import say
 
@@ -23,14 +24,8 @@ class Results:
             sys.stdout.write("".join(f"      {line}\n" for line in output.splitlines()[-lines:]))
             sys.stdout.flush()
 
-    def count(self, passed: int, skipped: int) -> None:
-        """Of a program that tells of its own tests."""
-        with self._lock:
-            self.passed += passed
-            self.skipped += skipped
-
-    def count_apart(self, passed: int, skipped: int, failed: list[str]) -> None:
-        """Of a process that has told of its tests by itself."""
+    def count(self, passed: int, skipped: int, failed: typing.Sequence[str] = ()) -> None:
+        """Of a program that tells of its own tests, and has told of those that failed."""
         with self._lock:
             self.passed += passed
             self.skipped += skipped

@@ -9,7 +9,7 @@ import threading
 import time
 
 # Of this process, or of the one for which it runs tests.
-START = float(os.environ.setdefault("BANDSAW_TOOL_STARTED", str(time.monotonic())))
+START = float(os.environ.get("BANDSAW_TOOL_STARTED", time.monotonic()))
 NINJA = re.compile(r"\[(\d+)/(\d+)\]")
 
 

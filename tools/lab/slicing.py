@@ -12,6 +12,7 @@ from lab import cuda_programs, host
 from lab.cuda_programs import Program
 from lab.daemon import Daemon, Tables
 from lab.shell import say, wait_until
+from lab.started import COMPILES
 
 VGPU = "slices0"
 COUNTERS = ("kernels", "sliceable", "launches", "grid_slices", "fallbacks")
@@ -56,7 +57,7 @@ class Outcome:
         """What it printed. CUDA gives the lines of two blocks no order, and only where it takes long is it said that
         kernels are compiled."""
         return sorted(line for line in self.output.splitlines()
-                      if not line.startswith("libcuda (bandsaw): compiling "))
+                      if not line.startswith(COMPILES))
 
 
 class SlicingDaemon(Daemon):

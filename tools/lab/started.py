@@ -6,7 +6,7 @@ import subprocess
 import typing
 
 # What libcuda says beside the program's own lines, on a machine that is busy.
-COMPILES = "libcuda (bandsaw): compiling"
+COMPILES = "libcuda (bandsaw): compiling "
 
 
 class Started(subprocess.Popen):
