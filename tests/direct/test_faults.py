@@ -113,12 +113,13 @@ def test_killed_runner_ends_its_own_program_only():
 
 def test_killed_session_is_started_again():
     hit, other = _start(ONE, "busy", 6), _start(TWO, "busy", 6)
-    os.kill(host.live(ONE)["pid"], signal.SIGKILL)
+    session = host.live(ONE)["pid"]
+    os.kill(session, signal.SIGKILL)
     status, output = hit.finish()
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
     status, output = other.finish()
     assert status == 0, f"the other virtual GPU was harmed: {status} {output[-300:]}"
-    wait_until(lambda: host.live(ONE)["pid"], 15, "a new session")
+    wait_until(lambda: host.live(ONE)["pid"] not in (0, session), 15, "a new session")
     _run_ok(ONE)
 
 

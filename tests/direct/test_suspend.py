@@ -178,9 +178,10 @@ def test_a_program_whose_runner_dies_meanwhile_gets_an_error(tenant):
 def test_its_session_dies_meanwhile(tenant):
     program = tenant.counting()
     tenant.ctl("suspend")
-    os.kill(tenant.view()["live"]["pid"], signal.SIGKILL)
+    session = tenant.view()["live"]["pid"]
+    os.kill(session, signal.SIGKILL)
     assert program.finish(20)[0] == 3
-    wait_until(lambda: tenant.view()["live"], 20, "another session")
+    wait_until(lambda: (tenant.view()["live"] or {}).get("pid", session) != session, 20, "another session")
     assert tenant.view()["suspended"]
     late = tenant.start("suspend.cu", 8)
     assert late.line(0.6) == ""

@@ -150,8 +150,8 @@ class TestDaemon(DaemonCase):
         os.kill(session, signal.SIGKILL)
         assert victim.recv(100) == b""
         assert until(lambda: not alive(runner)), "its runners go with it"
-        assert until(lambda: self.show("web0")["session"]["state"] == "running")
-        assert self.show("web0")["session"]["pid"] != session
+        assert until(lambda: self.show("web0")["session"]["state"] == "running"
+                     and self.show("web0")["session"]["pid"] != session)
         self.direct("web0").close()
         assert len(self.show("web1")["live"]["processes"]) == 1
         other.close()
