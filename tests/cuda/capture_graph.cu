@@ -79,11 +79,17 @@ static void add_conditional(const Captured& captured, cudaStream_t stream, cudaS
 #endif
   const cudaGraph_t body = params.conditional.phGraph_out[0];
   CHECK(cudaStreamBeginCaptureToGraph(other, body, nullptr, nullptr, 0, cudaStreamCaptureModeRelaxed));
-  add<<<1, 1, 0, other>>>(value, 100);
-  EXPECT(ask(other).graph == body);
+  add<<<1, 1, 0, other>>>(value, 60);
+  const Captured first = ask(other);
+  EXPECT(first.graph == body);
   cudaGraph_t ended = nullptr;
   CHECK(cudaStreamEndCapture(other, &ended));
   EXPECT(ended == body && nodes_of(body) == 1);
+  CHECK(cudaStreamBeginCaptureToGraph(other, body, first.last.data(), nullptr, first.last.size(),
+                                      cudaStreamCaptureModeRelaxed));
+  add<<<1, 1, 0, other>>>(value, 40);
+  CHECK(cudaStreamEndCapture(other, nullptr));  // whose handle the program has
+  EXPECT(nodes_of(body) == 2);
   go_on_after(stream, node);
 }
 

@@ -213,8 +213,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   Call call;
   if (!require_context(call, stream)) return call.status();
-  if (!graph) return CUDA_ERROR_INVALID_VALUE;
-  *graph = nullptr;
+  if (graph) *graph = nullptr;
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
@@ -227,9 +226,14 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   const bool still = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
                      result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE;
   if (!still) forget_capture(on);
-  if (handle) {
-    adopt_graph(handle);
-    *graph = from_wire<CUgraph>(handle);
+  if (!handle) return result;
+  const auto captured = from_wire<CUgraph>(handle);
+  const bool known = find_graph(captured) != nullptr;
+  adopt_graph(handle);
+  if (graph) {
+    *graph = captured;
+  } else if (!known) {
+    cuGraphDestroy(captured);  // the program never had its handle
   }
   return result;
 }
