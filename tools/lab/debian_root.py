@@ -6,27 +6,32 @@ import pathlib
 import re
 import shutil
 import subprocess
+import typing
 
 from lab.machine import debian_mirror, install_packages, toolkit
 from lab.paths import REPO, cache
 from lab.shell import need_root, run, step
 
-RELEASES = {"bookworm": "12", "trixie": "13"}
+RELEASES = {"bookworm": "12", "trixie": "13", "sid": "unstable"}
 BUILD_TOOLS = ["build-essential", "debhelper", "lintian", "ccache"]
-# What `unshare` and `chroot` start in a root: its own mounts, the CUDA Toolkit's headers and the compiler cache.
+# What `unshare` starts, to end in a root that has its own mounts and folders from outside. A line of these is
+# outside:inside:options.
 ENTER = """set -e
-root=$1 toolkit=$2 ccache=$3; shift 3
+root=$1 folders=$2; shift 2
 mount --make-rprivate /
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
-mkdir -p "$root/usr/local/cuda" "$root/ccache" "$ccache"
-mount --bind -o ro "$toolkit" "$root/usr/local/cuda"
-mount --bind "$ccache" "$root/ccache"
-exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 CCACHE_DIR=/ccache \\
-  CCACHE_DEPEND=1 "$@"
+while IFS=: read -r outside inside options; do
+  mkdir -p "$root$inside"
+  mount --bind -o "$options" "$outside" "$root$inside"
+done <<< "$folders"
+cd /
+exec chroot "$root" "$@"
 """
+BUILD_ENVIRONMENT = ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8",
+                     "CCACHE_DIR=/ccache", "CCACHE_DEPEND=1"]
 
 
 def folder() -> pathlib.Path:
@@ -35,14 +40,17 @@ def folder() -> pathlib.Path:
     return path
 
 
-def archives(release: str) -> list[str]:
+def archives(release: str, components: str = "main") -> list[str]:
     """Lines for apt: the release, its updates, and its security updates where this machine knows their archive."""
     mirror = debian_mirror().rstrip("/")
-    lines = [f"deb {mirror} {release} main", f"deb {mirror} {release}-updates main"]
+    lines = [f"deb {mirror} {release} {components}"]
+    if release == "sid":
+        return lines
+    lines.append(f"deb {mirror} {release}-updates {components}")
     for file in [pathlib.Path("/etc/apt/sources.list"), *sorted(pathlib.Path("/etc/apt/sources.list.d").glob("*"))]:
         text = file.read_text(errors="replace") if file.is_file() else ""
         if match := re.search(r"^\s*(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S*debian-security)/?\s", text, re.MULTILINE):
-            return [*lines, f"deb {match.group(1)} {release}-security main"]
+            return [*lines, f"deb {match.group(1)} {release}-security {components}"]
     return lines
 
 
@@ -50,15 +58,18 @@ def backports(release: str) -> str:
     return f"deb {debian_mirror().rstrip('/')} {release}-backports main"
 
 
-def _make(path: pathlib.Path, release: str, packages: list[str], size: str) -> None:
+def make(path: pathlib.Path, release: str, packages: list[str], size: str, components: str = "main",
+         hooks: typing.Sequence[str] = ()) -> None:
+    """`hooks`: commands of a shell that has the root's folder as $1, run when its packages are there."""
     need_root("making a Debian root")
     install_packages(["mmdebstrap"])
     temporary = path.with_name(path.name + ".new")
     remove(temporary)
     with step(f"making a Debian {RELEASES[release]} root, {size}"):
         run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu,cleanup/apt/lists",
-             '--aptopt=Acquire::Check-Valid-Until "false"', f"--include={','.join(packages)}", release, temporary,
-             *archives(release)], log=path.with_name(path.name + ".log"), what="mmdebstrap")
+             '--aptopt=Acquire::Check-Valid-Until "false"', f"--include={','.join(packages)}",
+             *(f"--customize-hook={hook}" for hook in hooks), release, temporary, *archives(release, components)],
+            log=path.with_name(path.name + ".log"), what="mmdebstrap")
     temporary.rename(path)
 
 
@@ -86,7 +97,7 @@ def build_root(release: str) -> pathlib.Path:
         for old in folder().glob(f"{release}-build-*"):
             if old.is_dir():
                 remove(old)
-        _make(path, release, wanted, "to build in (about 400 MB)")
+        make(path, release, wanted, "to build in (about 400 MB)")
     return path
 
 
@@ -94,15 +105,24 @@ def fresh_root(release: str) -> pathlib.Path:
     """With what a small server has: systemd as its first process, apt. Nobody writes to it."""
     path = folder() / f"{release}-fresh"
     if not path.exists():
-        _make(path, release, ["systemd-sysv", "dbus", "apt", "procps"], "to try packages in (about 80 MB)")
+        make(path, release, ["systemd-sysv", "dbus", "apt", "procps"], "to try packages in (about 80 MB)")
     return path
 
 
+def entered(path: pathlib.Path, folders: typing.Sequence[tuple[pathlib.Path, str, str]],
+            command: list[str]) -> list[str]:
+    """The command in the root `path`, with these folders: outside, inside, mount's options. Its mounts end with it."""
+    lines = "\n".join(f"{outside}:{inside}:{options}" for outside, inside, options in folders)
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", ENTER, "enter", str(path), lines,
+            *command]
+
+
 def run_in(root: pathlib.Path, command: list[str], **options) -> str:
-    """Runs a command in a build root, as its root user."""
+    """Runs a command in a build root, as its root user, with the CUDA Toolkit's headers and the compiler cache."""
     ccache = pathlib.Path(os.environ.get("CCACHE_DIR") or pathlib.Path.home() / ".cache/ccache")
-    return run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", ENTER, "enter", root,
-                toolkit().resolve(), ccache, *command], **options)
+    ccache.mkdir(parents=True, exist_ok=True)
+    folders = [(toolkit().resolve(), "/usr/local/cuda", "ro"), (ccache, "/ccache", "rw")]
+    return run(entered(root, folders, [*BUILD_ENVIRONMENT, *command]), **options)
 
 
 def copy_tree(target: pathlib.Path) -> None:

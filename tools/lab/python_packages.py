@@ -1,5 +1,5 @@
-"""Python packages for GPUs as PyPI has them, on a virtual GPU of the software device: their own tests, or what they
-compute held against NumPy."""
+"""Packages for GPUs as PyPI and Debian have them, on a virtual GPU of the software device: their own tests, or what
+they compute held against NumPy or a processor."""
 import collections
 import dataclasses
 import os
@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import xml.etree.ElementTree
 
+from lab.debian_programs import DebianPackages, entered
 from lab.guest_run import direct_environment, ensure_direct, with_cupti, with_ptx_preload, with_ptx_programs
 from lab.paths import REPO, cache
 from lab.results import Results
@@ -17,7 +18,6 @@ from lab.shell import run, say, step
 
 PROGRAMS = REPO / "tests/runtimes/packages"
 GOAL = 0.98  # of the tests that need no machine code
-SECONDS = 5400  # on two cores, which other work may have too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,12 @@ class Package:
     sources: tuple[str, str, str] = ("", "", "")
     own_tests: tuple[str, ...] = ()
     asks_cupti: bool = False
+    debian: DebianPackages | None = None  # where these have it, and no wheels
+    seconds: int = 5400  # on two cores, which other work may have too
 
 
 PYTEST = ("pytest", "pytest-timeout", "pytest-xdist")
+DEBIAN_PYTEST = ("python3-pytest", "python3-pytest-timeout", "python3-pytest-xdist")
 CUPY_TESTS = ("test_array_function", "test_carray", "test_core", "test_dlpack", "test_elementwise", "test_flags",
               "test_function", "test_internal", "test_iter", "test_nep50_examples", "test_ndarray",
               "test_ndarray_byteswap", "test_ndarray_complex_ops", "test_ndarray_contiguity",
@@ -77,6 +80,19 @@ PACKAGES = [
     Package("catboost", ("catboost", *PYTEST), (str(PROGRAMS / "catboost_work.py"),)),
     Package("mujoco", ("mujoco-warp", *PYTEST), (str(PROGRAMS / "mujoco_work.py"),), (("MUJOCO_GL", "disable"),)),
     Package("slangpy", ("slangpy", "numpy", *PYTEST), (str(PROGRAMS / "slangpy_work.py"),)),
+    # PyPI's wheels have machine code alone; Debian's has PTX of all kernels but those of NVIDIA's libraries.
+    Package("pytorch", (), (str(PROGRAMS / "pytorch_operators.py"),),
+            not_counted=((r"CUBLAS|CUSPARSE|CUFFT|CUSOLVER|CUDNN|cuDNN|torch_cuda_linalg",
+                          "asks a library of machine code"),
+                         (r"to be on cpu|NotImplementedError", "not there for CUDA"),
+                         (r"operator\[(new_)?empty|multinomial|bernoulli", "what is not set, or set by chance"),
+                         (r"native_batch_norm.*shape", "what a GPU keeps of it has another shape")),
+            debian=DebianPackages("trixie", ("python3-torch-cuda", "python3-setuptools", "python3-scipy",
+                                             *DEBIAN_PYTEST), "about 5 GB", ("nvidia-cudnn-cu12==9.1.0.70",)),
+            seconds=10800),
+    Package("llama", (), (str(PROGRAMS / "llama_operators.py"),),
+            debian=DebianPackages("sid", ("llama.cpp-tests", "llama.cpp-tools", "libggml0-backend-cuda",
+                                          *DEBIAN_PYTEST), "about 2 GB")),
 ]
 
 
@@ -92,11 +108,12 @@ def interpreter(package: Package) -> pathlib.Path:
     return python
 
 
-def own_tests(package: Package, python: pathlib.Path) -> list[str]:
+def own_tests(package: Package) -> list[str]:
     """The files among the package's sources, which are fetched once."""
     distribution, installed, folder_of_tests = package.sources
     if not distribution:
         return []
+    python = interpreter(package)
     version = run([python, "-c", f"import importlib.metadata as m; print(m.version('{installed}'))"]).strip()
     place = cache() / "packages" / f"{distribution}-{version}-tests"
     if not place.exists():
@@ -110,6 +127,11 @@ def own_tests(package: Package, python: pathlib.Path) -> list[str]:
             run(["tar", "-xzf", archive, "-C", folder])
             shutil.move(archive.with_suffix("").with_suffix("") / folder_of_tests, place)
     return [str(place / f"{name}.py") for name in package.own_tests]
+
+
+def pytest_command(package: Package, arguments: list[str]) -> list[str]:
+    command = ["-m", "pytest", *arguments, *package.tests, *own_tests(package)]
+    return entered(package.debian, ["python3", *command]) if package.debian else [str(interpreter(package)), *command]
 
 
 def _reason(case: xml.etree.ElementTree.Element) -> str:
@@ -150,7 +172,6 @@ def package_tests(results: Results, only: str) -> None:
     for package in PACKAGES:
         if only not in package.name:
             continue
-        python = interpreter(package)
         ensure_direct("packages0", "4G")
         variables = with_ptx_programs(with_ptx_preload({**direct_environment("packages0"), **dict(package.variables)}))
         variables["PYTHONPATH"] = str(PROGRAMS)
@@ -158,14 +179,14 @@ def package_tests(results: Results, only: str) -> None:
             variables = with_cupti(variables)
         path, log = (cache() / "packages" / f"{package.name}-report{end}" for end in (".xml", ".log"))
         path.unlink(missing_ok=True)
+        # Their markers are none of tests/pytest.ini.
+        command = pytest_command(package, ["-o", "addopts=", "-v", "-n", str(os.cpu_count()), "--timeout=300",
+                                           "--timeout-method=thread", "--durations=50", "-p", "no:cacheprovider", "-p",
+                                           "sticky_worker", f"--junitxml={path}"])
         with tempfile.TemporaryDirectory() as folder, step(f"runtimes: {package.name}'s tests (each in {log})"), \
                 open(log, "wb") as output:
-            # Their markers are none of tests/pytest.ini.
-            command = [str(python), "-m", "pytest", "-o", "addopts=", "-v", "-n", str(os.cpu_count()), "--timeout=300",
-                       "--timeout-method=thread", "--durations=50", "-p", "no:cacheprovider", "-p", "sticky_worker",
-                       f"--junitxml={path}", *package.tests, *own_tests(package, python)]
             done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=folder,
-                                  env=variables, timeout=SECONDS)
+                                  env=variables, timeout=package.seconds)
             if not path.exists():
                 results.add(f"runtimes: {package.name}", f"exit status {done.returncode}",
                             log.read_text(errors="replace"))
