@@ -6,8 +6,13 @@ import pytest
 
 TEST = "/usr/libexec/x86_64-linux-gnu/llama.cpp-tests/test-backend-ops"
 # By their parameters, where it takes hours to compile all kernels of an operator, or others are cuBLAS's.
-CHOSEN = {"ARGSORT": r"ne=\[\d{1,3},", "CONV_2D": r"ne_input=\[1,", "MUL_MAT": r"type_a=(q4_0|q8_0),type_b=f32,m=16,n=[18],",
-          "MUL_MAT_ID": r"type_a=q4_0.*,n=1,", "FLASH_ATTN_EXT": r"hsk=64,hsv=64,nh=8,.*kv=1024,nb=32,.*type_K=f16"}
+CHOSEN = {
+    "ARGSORT": r"ne=\[\d{1,3},",
+    "CONV_2D": r"ne_input=\[1,",
+    "FLASH_ATTN_EXT": r"hsk=64,hsv=64,nh=8,.*kv=1024,nb=32,.*type_K=f16",
+    "MUL_MAT": r"type_a=(q4_0|q8_0),type_b=f32,m=16,n=[18],",
+    "MUL_MAT_ID": r"type_a=q4_0.*,n=1,",
+}
 OF_LIBRARIES = {"OUT_PROD": "cuBLAS", "SOLVE_TRI": "cuBLAS", "CONV_3D": "cuBLAS", "SSM_SCAN": "cuBLAS"}  # machine code
 
 
