@@ -45,14 +45,16 @@ def _libraries(folder: pathlib.Path, wheels: tuple[str, ...]) -> list[pathlib.Pa
 
 
 def root(wanted: DebianPackages) -> pathlib.Path:
-    """Made once for what is wanted."""
+    """Made once, and again when what is wanted changes."""
     digest = hashlib.sha256(repr((wanted, sorted(STAND_INS.items()))).encode()).hexdigest()[:8]
-    path = debian_root.folder() / f"{wanted.release}-programs-{digest}"
+    name = f"{wanted.release}-{wanted.packages[0]}"
+    path = debian_root.folder() / f"{name}-{digest}"
     if path.exists():
         return path
+    debian_root.remove_all(f"{name}-*")
     install_packages(["dpkg-dev"])
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
         stand_ins = [_stand_in(folder, *one) for one in STAND_INS.items()]
         libraries = _libraries(folder / "wheels", wanted.wheels)
         install = ["apt-get", "install", "-y", "--no-install-recommends", *(f"/tmp/{one.name}" for one in stand_ins),

@@ -78,6 +78,12 @@ def remove(path: pathlib.Path) -> None:
         run(["rm", "-rf", "--one-file-system", path])
 
 
+def remove_all(pattern: str) -> None:
+    for old in folder().glob(pattern):
+        if old.is_dir():
+            remove(old)
+
+
 def build_dependencies() -> list[str]:
     """Of debian/control, the first of alternatives, without what build-essential has."""
     control = (REPO / "debian/control").read_text()
@@ -94,9 +100,7 @@ def build_root(release: str) -> pathlib.Path:
     digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:8]
     path = folder() / f"{release}-build-{digest}"
     if not path.exists():
-        for old in folder().glob(f"{release}-build-*"):
-            if old.is_dir():
-                remove(old)
+        remove_all(f"{release}-build-*")
         make(path, release, wanted, "to build in (about 400 MB)")
     return path
 
