@@ -3,6 +3,7 @@ from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.host import vgpuctl
 from lab.paths import REPO
+from lab.shell import wait_until
 from lab.started import Started
 
 
@@ -21,6 +22,10 @@ class Tenant:
 
     def view(self) -> dict:
         return self.daemon.control.need("GET", f"/v1/vgpus/{self.name}")
+
+    def await_another_session(self, died: int) -> None:
+        """Than the one that died, which vgpud names until it has seen its end."""
+        wait_until(lambda: (self.view()["live"] or {}).get("pid", died) != died, 20, "another session")
 
     def start(self, source: str, *words) -> Started:
         return Started(Program(REPO / f"tests/direct/{source}").compile(), *words,

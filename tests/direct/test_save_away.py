@@ -51,7 +51,7 @@ def _save(tenant: Tenant, file: pathlib.Path) -> None:
 def _end_session(tenant: Tenant) -> None:
     before = tenant.view()["live"]["pid"]
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: (tenant.view()["live"] or {}).get("pid", before) != before, 20, "another session")
+    tenant.await_another_session(before)
 
 
 def test_programs_count_on_after_their_session_has_ended(device, tenant, file):

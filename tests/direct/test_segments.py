@@ -9,6 +9,7 @@ from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.paths import REPO
 from lab.started import Started
+from tenant import Tenant
 
 MIB = 1 << 20
 NOT_FOUND, NOT_PERMITTED, ILLEGAL_ADDRESS, INVALID, TAKEN, NO_MEMORY = 500, 800, 700, 1, 208, 2
@@ -78,12 +79,6 @@ def wait_until(holds, what: str, seconds: float = 10) -> None:
     while not holds():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.02)
-
-
-def runs_anew(daemon: Daemon, vgpu: str, died: int) -> bool:
-    """Whether another session runs than the one that died, which is said to run until vgpud has seen its end."""
-    session = daemon.control.need("GET", f"/v1/vgpus/{vgpu}")["session"]
-    return session["state"] == "running" and session["pid"] != died
 
 
 def make(daemon: Daemon, name: str, size: int = 4 * MIB) -> None:
@@ -257,7 +252,7 @@ def test_a_session_that_dies_leaves_nothing(daemon, start):
     os.kill(session, signal.SIGKILL)
     wait_until(lambda: [one["vgpu"] for one in listed(daemon)[0]["users"]] == ["maker"], "its attachments are gone")
     assert maker.need("check", 7) == ["0"]
-    wait_until(lambda: runs_anew(daemon, "user", session), "it is back")
+    Tenant(daemon, "user").await_another_session(session)
     again = start("user")
     again.need("get", "frames", 0, 0)
     again.need("at", 0)
@@ -269,7 +264,7 @@ def test_a_session_of_its_owner_that_dies_takes_it_from_all(daemon, start):
     session = daemon.control.need("GET", "/v1/vgpus/maker")["session"]["pid"]
     os.kill(session, signal.SIGKILL)
     wait_until(lambda: user.does("copy_out") == INVALID, "the user has it no more")
-    wait_until(lambda: runs_anew(daemon, "maker", session), "it is back")
+    Tenant(daemon, "maker").await_another_session(session)
     wait_until(lambda: not listed(daemon)[0]["users"], "nobody has it any more")
     again = start("user")  # its name is there still, and its memory anew
     again.need("get", "frames", 0, 0)

@@ -181,7 +181,7 @@ def test_its_session_dies_meanwhile(tenant):
     session = tenant.view()["live"]["pid"]
     os.kill(session, signal.SIGKILL)
     assert program.finish(20)[0] == 3
-    wait_until(lambda: (tenant.view()["live"] or {}).get("pid", session) != session, 20, "another session")
+    tenant.await_another_session(session)
     assert tenant.view()["suspended"]
     late = tenant.start("suspend.cu", 8)
     assert late.line(0.6) == ""

@@ -7,7 +7,7 @@ import shlex
 import tempfile
 
 from lab import debian_root
-from lab.machine import install_packages
+from lab.machine import wheels
 from lab.paths import BUILD, REPO, cache
 from lab.shell import run
 
@@ -37,10 +37,9 @@ def _stand_in(folder: pathlib.Path, name: str, version: str) -> pathlib.Path:
     return folder / f"{name}.deb"
 
 
-def _libraries(folder: pathlib.Path, wheels: tuple[str, ...]) -> list[pathlib.Path]:
-    if wheels:
-        run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--target", folder,
-             *wheels], what=f"installing {' '.join(wheels)}")
+def _libraries(folder: pathlib.Path, wanted: DebianPackages) -> list[pathlib.Path]:
+    if wanted.wheels:
+        wheels(folder, list(wanted.wheels), f"part of {wanted.size}", alone=True)
     return sorted(folder.glob("nvidia/*/lib/*.so*"))
 
 
@@ -52,11 +51,10 @@ def root(wanted: DebianPackages) -> pathlib.Path:
     if path.exists():
         return path
     debian_root.remove_all(f"{name}-*")
-    install_packages(["dpkg-dev"])
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         stand_ins = [_stand_in(folder, *one) for one in STAND_INS.items()]
-        libraries = _libraries(folder / "wheels", wanted.wheels)
+        libraries = _libraries(folder / "wheels", wanted)
         install = ["apt-get", "install", "-y", "--no-install-recommends", *(f"/tmp/{one.name}" for one in stand_ins),
                    *wanted.packages]
         hooks = [f'cp {shlex.join(map(str, stand_ins))} "$1/tmp"', f'chroot "$1" {shlex.join(install)}',

@@ -120,14 +120,16 @@ def _install_toolkit(prefix: pathlib.Path) -> None:
         raise Failure("the wheels did not bring a complete toolkit; install CUDA 13 and set CUDA_HOME")
 
 
-def wheels(folder: pathlib.Path, packages: list[str], size: str) -> None:
-    """Installs packages of PyPI into a folder of their own, whose name says which; nothing, if it is there."""
+def wheels(folder: pathlib.Path, packages: list[str], size: str, alone: bool = False) -> None:
+    """Installs packages of PyPI into a folder of their own, whose name says which; nothing, if it is there. `alone`:
+    without what they depend on."""
     if folder.exists():
         return
     temporary = folder.with_name(folder.name + ".new")
     shutil.rmtree(temporary, ignore_errors=True)
     with step(f"installing {', '.join(packages)} from PyPI ({size})"):
-        run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-cache-dir", "--target", temporary, *packages])
+        run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-cache-dir", *(["--no-deps"] if alone else []),
+             "--target", temporary, *packages])
     temporary.rename(folder)
 
 

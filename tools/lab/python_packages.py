@@ -91,8 +91,8 @@ PACKAGES = [
                                              *DEBIAN_PYTEST), "about 5 GB", ("nvidia-cudnn-cu12==9.1.0.70",)),
             seconds=10800),
     Package("llama", (), (str(PROGRAMS / "llama_operators.py"),),
-            debian=DebianPackages("sid", ("llama.cpp-tests", "llama.cpp-tools", "libggml0-backend-cuda",
-                                          *DEBIAN_PYTEST), "about 2 GB")),
+            debian=DebianPackages("sid", ("llama.cpp-tests", "libggml0-backend-cuda", *DEBIAN_PYTEST),
+                                  "about 2 GB")),
 ]
 
 
@@ -172,7 +172,6 @@ def package_tests(results: Results, only: str) -> None:
     for package in PACKAGES:
         if only not in package.name:
             continue
-        ensure_direct("packages0", "4G")
         variables = with_ptx_programs(with_ptx_preload({**direct_environment("packages0"), **dict(package.variables)}))
         variables["PYTHONPATH"] = str(PROGRAMS)
         if package.asks_cupti:
@@ -183,6 +182,7 @@ def package_tests(results: Results, only: str) -> None:
         command = pytest_command(package, ["-o", "addopts=", "-v", "-n", str(os.cpu_count()), "--timeout=300",
                                            "--timeout-method=thread", "--durations=50", "-p", "no:cacheprovider", "-p",
                                            "sticky_worker", f"--junitxml={path}"])
+        ensure_direct("packages0", "4G")
         with tempfile.TemporaryDirectory() as folder, step(f"runtimes: {package.name}'s tests (each in {log})"), \
                 open(log, "wb") as output:
             done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=folder,

@@ -23,20 +23,24 @@ def put(value, device):
     return tree_map(one, value)
 
 
-def result(operator, sample, device, seed=1):
+def call(operator, sample, device, seed):
+    """What it was given, and what it gave."""
     torch.manual_seed(seed)
-    of_operator, others, named = put((sample.input, sample.args, dict(sample.kwargs)), device)
+    of_operator, others, named = given = put((sample.input, sample.args, dict(sample.kwargs)), device)
     if isinstance(named.get("device"), str):
         named["device"] = device
+    return given, operator(of_operator, *others, **named)
+
+
+def result(operator, sample, device, seed=1):
     with torch.no_grad():
-        return put(operator(of_operator, *others, **named), "cpu")
+        return put(call(operator, sample, device, seed)[1], "cpu")
 
 
 def gradients(operator, sample, device, seed=1):
     """Of all results' sum, by what it was given."""
-    torch.manual_seed(seed)
-    given = put((sample.input, sample.args, dict(sample.kwargs)), device)
-    sum(one.sum() for one in tree_leaves(operator(given[0], *given[1], **given[2]))
+    given, results = call(operator, sample, device, seed)
+    sum(one.sum() for one in tree_leaves(results)
         if isinstance(one, torch.Tensor) and one.requires_grad).backward()
     return [one.grad.cpu() for one in tree_leaves(given) if isinstance(one, torch.Tensor) and one.grad is not None]
 
