@@ -174,19 +174,35 @@ void Process::forget_ring(uint32_t id) {
   objects_->forget_ring(id);
 }
 
-void Process::execute(const CommandRingRef& ring, Record& record) {
-  wire::CheckedRecord checked;
+// Checks a record that comes out of a ring. False: it was wrong, and is answered.
+bool Process::begin(const CommandRingRef& ring, const Record& record, wire::CheckedRecord* checked) {
   count(usage_page_.slot().calls);
-  if (const char* wrong = wire::check(record.bytes, &checked)) {
+  if (const char* wrong = wire::check(record.bytes, checked)) {
     protocol_error(fmt::format("ring {}: record {} with opcode {}: {}", ring->id(), record.header.seq,
                                record.header.opcode, wrong));
     ring->reply(record.header.seq, sticky_.load(), {}, {});  // in case that its thread waits
-    return;
+    return false;
   }
-  const bool sync = checked.info->mode == wire::Mode::kSync;
-  if (sync && !ring->begin_sync(record.header, checked.info->synchronises)) {
-    protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked.info->name));
+  const bool sync = checked->info->mode == wire::Mode::kSync;
+  if (sync && !ring->begin_sync(record.header, checked->info->synchronises)) {
+    protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked->info->name));
   }
+  return true;
+}
+
+void Process::answer_poll(const CommandRingRef& ring, const Record& record) {
+  wire::CheckedRecord checked;
+  if (!begin(ring, record, &checked)) return;
+  wire::CallContext call;
+  call.ring = ring->id();
+  call.sink = ring;
+  wire::dispatch(checked, call, *objects_, *handlers_);
+}
+
+void Process::execute(const CommandRingRef& ring, Record& record) {
+  const DeviceSection::Scope within(&device_section_);
+  wire::CheckedRecord checked;
+  if (!begin(ring, record, &checked)) return;
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   const bool behind = !waiting_.empty() || busy();
   if (!behind && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
@@ -197,10 +213,12 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, gate_of(checked)});
 }
 
-bool Process::pass_waiting() {
+bool Process::pass_waiting(bool ahead) {
   at_gate_ = at_compiler_ = at_word_ = at_swapper_ = false;
-  const bool released = standstill_.advance(busy() || (standstill_.wanted() && !workers_->idle()), !waiting_.empty());
+  const bool unfinished = busy() || ahead || (standstill_.wanted() && !workers_->idle());
+  const bool released = standstill_.advance(unfinished, !waiting_.empty());
   if (standstill_.at_rest()) return released;
+  const DeviceSection::Scope within(&device_section_);
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);

@@ -22,6 +22,7 @@
 #include "backend/runner/slicing/slicer.h"
 #include "backend/runner/standstill.h"
 #include "backend/runner/swap/swapper.h"
+#include "backend/runner/wire/device_section.h"
 #include "backend/runner/wire/waiting_records.h"
 
 namespace bandsaw::runner {
@@ -58,6 +59,9 @@ class Process final : public DeviceHost {
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
   Standstill& standstill() { return standstill_; }
+  CallbackQueue& callbacks() { return callbacks_; }
+  // The thread that executes records is within it while it calls the device.
+  DeviceSection& device_section() { return device_section_; }
   // All of its device memory goes to host memory, or back to where it was. Only at_rest(). An errno.
   int move_memory(bool to_device);
   // What has left the device; nothing: it cannot be reached. Only at_rest().
@@ -81,6 +85,8 @@ class Process final : public DeviceHost {
   // Executes a record that is next in order, or answers it with the error that the process has, or lets it wait behind
   // one that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
   void execute(const CommandRingRef& ring, Record& record);
+  // Answers the guest's poll for host functions. Another thread may call it beside all else but work on the same ring.
+  void answer_poll(const CommandRingRef& ring, const Record& record);
   const WaitingRecords& waiting() const { return waiting_; }
   const Slicer& slicer() const { return *slicer_; }
   const CopyPieces& pieces() const { return pieces_; }
@@ -96,7 +102,8 @@ class Process final : public DeviceHost {
   // Work whose first part was executed is still to be issued.
   bool busy() const { return slicer_->busy() || pieces_.busy(); }
   // Executes records that wait, as far as the gates and what is under way allow; whether that was anything.
-  bool pass_waiting();
+  // `ahead`: some were executed before others that are still in the rings, so that these have to be as well.
+  bool pass_waiting(bool ahead = false);
   // For when nothing else is to be done: sleeps until a gate may have opened, a kernel may have been compiled, or a
   // word may have changed, but no longer than this.
   void wait_at_gate(std::chrono::nanoseconds most);
@@ -128,6 +135,7 @@ class Process final : public DeviceHost {
  private:
   Process(std::unique_ptr<GuestMemory> memory, const Clock* clock)
       : gate_(clock), swapper_(&usage_page_, clock), standstill_(&gate_, clock), memory_(std::move(memory)) {}
+  bool begin(const CommandRingRef& ring, const Record& record, wire::CheckedRecord* checked);
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool passed_gate(unsigned engine, bool open);
@@ -171,6 +179,7 @@ class Process final : public DeviceHost {
   bool unsettled_ = false;    // the process has failed, and asked for a time slice before
   Swapper swapper_;
   Standstill standstill_;
+  DeviceSection device_section_;
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

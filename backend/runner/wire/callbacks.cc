@@ -12,6 +12,7 @@ void CallbackQueue::add(const HostCallback& callback, CUresult status, Done done
   message.kind = callback.kind;
   message.status = status;
   running_.emplace(message.token, std::move(done));
+  begun_.notify_one();
   if (waiting_.empty()) {
     ready_.push_back(message);
     return;
@@ -36,6 +37,16 @@ void CallbackQueue::next(uint64_t finished, wire::NextCallbackAnswer answer) {
   lock.unlock();
   if (done) done(CUDA_SUCCESS);
   if (message) answer(CUDA_SUCCESS, *message);
+}
+
+void CallbackQueue::await_running(const std::atomic<bool>& stop) {
+  std::unique_lock lock(mutex_);
+  begun_.wait(lock, [&] { return !running_.empty() || stop; });
+}
+
+void CallbackQueue::wake() {
+  const std::lock_guard lock(mutex_);
+  begun_.notify_one();
 }
 
 }  // namespace bandsaw::runner

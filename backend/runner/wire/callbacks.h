@@ -2,6 +2,8 @@
 // next one with a long poll (next_callback).
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -18,6 +20,9 @@ class CallbackQueue {
   void add(const HostCallback& callback, CUresult status, Done done);
   // The guest's poll: `finished` is the token of the function that has returned, 0 for none.
   void next(uint64_t finished, wire::NextCallbackAnswer answer);
+  // Sleeps until a function has not returned, or `stop` is set and wake() called.
+  void await_running(const std::atomic<bool>& stop);
+  void wake();
 
  private:
   std::mutex mutex_;
@@ -25,6 +30,7 @@ class CallbackQueue {
   std::deque<vgpu_callback> ready_;               // guarded by mutex_
   std::deque<wire::NextCallbackAnswer> waiting_;  // guarded by mutex_: empty or ready_ is
   std::unordered_map<uint64_t, Done> running_;    // guarded by mutex_
+  std::condition_variable begun_;                 // some run
 };
 
 }  // namespace bandsaw::runner

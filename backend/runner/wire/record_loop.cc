@@ -59,6 +59,7 @@ RecordLoop::RecordLoop(Process* process, UniqueFd kick)
 }
 
 RecordLoop::~RecordLoop() {
+  early_polls_.reset();
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
@@ -70,6 +71,7 @@ void RecordLoop::wake() {
 
 void RecordLoop::start() {
   thread_ = std::thread([this] { run(); });
+  early_polls_.emplace(&process_->callbacks(), &process_->device_section(), [this] { take_polls(); });
 }
 
 void RecordLoop::add_ring(CommandRingRef ring) {
@@ -108,7 +110,8 @@ void RecordLoop::run() {
   pthread_setname_np(pthread_self(), "record-loop");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
-    if (process_->pass_waiting()) gate_probes_ = 0;
+    if (!taken_ahead_.empty()) pass_taken();
+    if (process_->pass_waiting(!taken_ahead_.empty())) gate_probes_ = 0;
     if (process_->standstill().at_rest()) {
       rest();
       continue;
@@ -155,6 +158,7 @@ void RecordLoop::wait(std::span<pollfd> fds) const {
 // No more records are taken until grid slices or pieces of copies have ended.
 void RecordLoop::wait_for_work() {
   process_->gate().pause();
+  const DeviceSection::Scope within(&process_->device_section());  // that work may wait for a host function
   pollfd fds[] = {
       {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
   wait(fds);
@@ -174,18 +178,20 @@ void RecordLoop::rest() {
   for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
 }
 
+// The ring's next record becomes the pending one, if there is any. False: the ring is broken.
+bool RecordLoop::fetch(const CommandRingRef& ring) {
+  if (ring->has_pending) return true;
+  std::string why;
+  const CommandRing::Take taken = ring->take(&ring->pending, &why);
+  if (taken == CommandRing::Take::kBroken) process_->protocol_error(why);
+  ring->has_pending = taken == CommandRing::Take::kRecord;
+  return taken != CommandRing::Take::kBroken;
+}
+
 // Executes at most one record of the ring. False: it has none whose turn it is.
 bool RecordLoop::serve(const CommandRingRef& ring) {
-  if (!ring->has_pending) {
-    std::string why;
-    const CommandRing::Take taken = ring->take(&ring->pending, &why);
-    if (taken == CommandRing::Take::kNothing) return false;
-    if (taken == CommandRing::Take::kBroken) {
-      process_->protocol_error(why);
-      return true;
-    }
-    ring->has_pending = true;
-  }
+  if (!fetch(ring)) return true;
+  if (!ring->has_pending) return false;
   const uint64_t seq = ring->pending.header.seq;
   if (seq != last_seq_ + 1 && !process_->protocol_broken()) {
     if (seq > last_seq_ && seq - last_seq_ <= kFurthestAhead) return false;
@@ -193,8 +199,33 @@ bool RecordLoop::serve(const CommandRingRef& ring) {
   }
   last_seq_ = seq;
   ring->has_pending = false;
+  executes_from_ = ring.get();
   process_->execute(ring, ring->pending);
+  executes_from_ = nullptr;
   return true;
+}
+
+// On another thread, while the record loop is in the device: the guest's polls for host functions, which say that one
+// has returned, are answered ahead of their turn.
+void RecordLoop::take_polls() {
+  for (const CommandRingRef& ring : rings_) {
+    if (process_->protocol_broken() || taken_ahead_.size() >= VGPU_RINGS_MAX) return;
+    if (ring.get() == executes_from_ || !fetch(ring) || !ring->has_pending) continue;
+    const vgpu_record& header = ring->pending.header;
+    if (header.opcode != static_cast<uint32_t>(wire::Opcode::kNextCallback)) continue;
+    if (header.seq <= last_seq_ || header.seq - last_seq_ > kFurthestAhead) continue;  // wrong: serve() says so
+    taken_ahead_.insert(header.seq);
+    ring->has_pending = false;
+    process_->answer_poll(ring, ring->pending);
+  }
+}
+
+// What has been taken ahead of its turn is not waited for.
+void RecordLoop::pass_taken() {
+  while (!taken_ahead_.empty() && *taken_ahead_.begin() <= last_seq_ + 1) {
+    last_seq_ = std::max(last_seq_, *taken_ahead_.begin());
+    taken_ahead_.erase(taken_ahead_.begin());
+  }
 }
 
 bool RecordLoop::serve_again() {

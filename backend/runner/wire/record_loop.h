@@ -13,12 +13,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "backend/runner/process.h"
 #include "backend/runner/wire/command_ring.h"
+#include "backend/runner/wire/early_polls.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -60,9 +63,12 @@ class RecordLoop {
 
   void run();
   void take_commands();
+  bool fetch(const CommandRingRef& ring);
   bool serve(const CommandRingRef& ring);
   bool serve_any();
   bool serve_again();
+  void take_polls();
+  void pass_taken();
   bool any_more() const;
   bool any_wait() const;
   bool is_wanted();
@@ -89,10 +95,13 @@ class RecordLoop {
   int gate_probes_ = 0;           // at the rings, in vain, while work waits at a gate
   size_t current_ = 0;            // the ring that had the last record
   uint64_t last_seq_ = 0;
-  std::deque<AgainRecord> again_;  // before all that is in the rings
+  std::deque<AgainRecord> again_;         // before all that is in the rings
+  CommandRing* executes_from_ = nullptr;  // whose pending record is being executed
+  std::set<uint64_t> taken_ahead_;        // numbers of records that take_polls() took, ahead of last_seq_
   const std::chrono::nanoseconds poll_budget_max_;
   std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping
   std::thread thread_;
+  std::optional<EarlyPolls> early_polls_;  // ends before the thread's own members
 };
 
 }  // namespace bandsaw::runner

@@ -5,10 +5,12 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/device/device.h"
@@ -151,6 +153,7 @@ class FakeDevice : public Device {
 
   CUresult copy(const StreamRef&, const Copy& copy, Done done) override {
     if (!fits(copy, copy.destination) || !fits(copy, copy.source)) return CUDA_ERROR_INVALID_VALUE;
+    while (callbacks_done < copies_need_callbacks) std::this_thread::sleep_for(std::chrono::microseconds(100));
     later([this, copy, done] {
       for (uint64_t z = 0; z < copy.depth; ++z) {
         for (uint64_t y = 0; y < copy.height; ++y) move_row(copy, y, z);
@@ -175,6 +178,7 @@ class FakeDevice : public Device {
     return CUDA_SUCCESS;
   }
   std::atomic<int> callbacks_done{0};
+  std::atomic<int> copies_need_callbacks{0};  // a copy keeps its caller until so many are done
   CUresult write_value(const StreamRef&, uint64_t, uint64_t, uint32_t, uint32_t) override { return CUDA_SUCCESS; }
   CUresult wait_value(const StreamRef&, uint64_t, uint64_t, uint32_t, uint32_t) override { return CUDA_SUCCESS; }
 

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "memory/base/status.h"
+#include <cstdint>
+
 #include "tools/fleet/slurm/settings.h"
 
 namespace bandsaw::slurm {
