@@ -1,11 +1,10 @@
 // What is done on a node, as root: a job's virtual GPUs come and go.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "memory/base/status.h"
-#include <cstdint>
-
 #include "tools/fleet/slurm/settings.h"
 
 namespace bandsaw::slurm {
