@@ -60,7 +60,7 @@ class Process final : public DeviceHost {
   ExchangeClient& exchange() { return exchange_; }
   Standstill& standstill() { return standstill_; }
   CallbackQueue& callbacks() { return callbacks_; }
-  // The thread that executes records is within it while it calls the device.
+  // The thread that executes records is within it while it calls the device, or waits for that.
   DeviceSection& device_section() { return device_section_; }
   // All of its device memory goes to host memory, or back to where it was. Only at_rest(). An errno.
   int move_memory(bool to_device);

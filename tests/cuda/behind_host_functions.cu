@@ -43,6 +43,14 @@ int main() {
   EXPECT_EQ(pinned[0], 2 * kLaunches);
   EXPECT_EQ(returned.load(), 2);
 
+  returned = 0;  // one behind each kernel, far ahead of the device
+  for (int i = 0; i < kLaunches; ++i) {
+    add<<<1, 1, 0, stream>>>(data, 1);
+    CHECK(cudaLaunchHostFunc(stream, quick, &returned));
+  }
+  CHECK(cudaStreamSynchronize(stream));
+  EXPECT_EQ(returned.load(), kLaunches);
+
   CUcontext context = nullptr;
   CHECK_DRIVER(cuCtxGetCurrent(&context));
   std::atomic<bool> over{false};

@@ -1,5 +1,6 @@
-// Where the record loop is while it calls the device, which may keep it for long: the driver's locks are held by
-// whoever loads code, and a queue of launches may be full. Another thread may then act in its stead.
+// Where the record loop is while it takes no records: it calls the device, which may keep it for long, because a
+// driver's locks are held by whoever loads code, or a queue of launches is full; or it waits until the device has got
+// on. Another thread may then act in its stead.
 #pragma once
 
 #include <atomic>

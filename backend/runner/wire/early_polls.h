@@ -14,8 +14,8 @@ namespace bandsaw::runner {
 class EarlyPolls {
  public:
   // `take` takes such records out of the rings, ahead of their turn, on this object's thread while the record loop is
-  // in the section. Both outlive this.
-  EarlyPolls(CallbackQueue* callbacks, DeviceSection* section, std::function<void()> take);
+  // in the section, and says whether there was one. Both outlive this.
+  EarlyPolls(CallbackQueue* callbacks, DeviceSection* section, std::function<bool()> take);
   ~EarlyPolls();
 
  private:
@@ -23,7 +23,7 @@ class EarlyPolls {
 
   CallbackQueue* const callbacks_;
   DeviceSection* const section_;
-  const std::function<void()> take_;
+  const std::function<bool()> take_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

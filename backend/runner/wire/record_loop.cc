@@ -71,7 +71,7 @@ void RecordLoop::wake() {
 
 void RecordLoop::start() {
   thread_ = std::thread([this] { run(); });
-  early_polls_.emplace(&process_->callbacks(), &process_->device_section(), [this] { take_polls(); });
+  early_polls_.emplace(&process_->callbacks(), &process_->device_section(), [this] { return take_polls(); });
 }
 
 void RecordLoop::add_ring(CommandRingRef ring) {
@@ -136,6 +136,7 @@ void RecordLoop::run() {
 // often.
 void RecordLoop::wait_at_gate() {
   if (gate_probes_ == 0 && !process_->waiting().full() && spin(kShortSpin)) return;
+  const DeviceSection::Scope within(&process_->device_section());  // what opens it may wait for a host function
   process_->wait_at_gate(kGateProbe * (1 << std::min(gate_probes_++, kGateProbesMost)));
 }
 
@@ -158,7 +159,7 @@ void RecordLoop::wait(std::span<pollfd> fds) const {
 // No more records are taken until grid slices or pieces of copies have ended.
 void RecordLoop::wait_for_work() {
   process_->gate().pause();
-  const DeviceSection::Scope within(&process_->device_section());  // that work may wait for a host function
+  const DeviceSection::Scope within(&process_->device_section());  // that work may as well
   pollfd fds[] = {
       {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
   wait(fds);
@@ -206,10 +207,12 @@ bool RecordLoop::serve(const CommandRingRef& ring) {
 }
 
 // On another thread, while the record loop is in the device: the guest's polls for host functions, which say that one
-// has returned, are answered ahead of their turn.
-void RecordLoop::take_polls() {
+// has returned, are answered ahead of their turn. True: there was one. They are no more than the functions that the
+// device has begun, and one for each ring.
+bool RecordLoop::take_polls() {
+  bool any = false;
   for (const CommandRingRef& ring : rings_) {
-    if (process_->protocol_broken() || taken_ahead_.size() >= VGPU_RINGS_MAX) return;
+    if (process_->protocol_broken()) break;
     if (ring.get() == executes_from_ || !fetch(ring) || !ring->has_pending) continue;
     const vgpu_record& header = ring->pending.header;
     if (header.opcode != static_cast<uint32_t>(wire::Opcode::kNextCallback)) continue;
@@ -217,7 +220,9 @@ void RecordLoop::take_polls() {
     taken_ahead_.insert(header.seq);
     ring->has_pending = false;
     process_->answer_poll(ring, ring->pending);
+    any = true;
   }
+  return any;
 }
 
 // What has been taken ahead of its turn is not waited for.

@@ -67,7 +67,7 @@ class RecordLoop {
   bool serve(const CommandRingRef& ring);
   bool serve_any();
   bool serve_again();
-  void take_polls();
+  bool take_polls();
   void pass_taken();
   bool any_more() const;
   bool any_wait() const;

@@ -42,20 +42,21 @@ TEST_F(EarlyPolls, AFunctionReturnsAlthoughWorkBehindItKeepsTheRecordLoop) {
   EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);  // the order of records goes on
 }
 
-TEST_F(EarlyPolls, TheNextFunctionIsToldMeanwhile) {
+TEST_F(EarlyPolls, ManyFunctionsRunMeanwhile) {
+  constexpr uint64_t kFunctions = 300;
   make_context(ring_);
   const uint64_t first = poll(0);
-  begin_function(1);
-  begin_function(2);
-  begin_function(3);
-  copy_behind(3);
+  for (uint64_t number = 1; number <= kFunctions; ++number) begin_function(number);
+  copy_behind(kFunctions);
   vgpu_callback function = told(first);
-  for (uint64_t number = 2; number <= 3; ++number) {
+  for (uint64_t number = 2; number <= kFunctions; ++number) {
+    put('a');  // stays behind the copy
     function = told(poll(function.token));
-    EXPECT_EQ(function.function, number);
+    ASSERT_EQ(function.function, number);
   }
   poll(function.token);
   EXPECT_TRUE(copied());
+  EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
 }
 
 TEST_F(EarlyPolls, TheFirstPollMayComeLate) {
