@@ -199,6 +199,7 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult stream_destroy(const StreamRef& stream) override;
   CUresult stream_query(const StreamRef& stream) override;
   void stream_synchronize(const StreamRef& stream, Done done) override;
+  void stream_when_done(const StreamRef& stream, Done done) override;
   CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) override;
   CUresult event_create(const ContextRef& context, uint32_t flags, EventRef* event) override;
   CUresult event_destroy(const EventRef& event) override;

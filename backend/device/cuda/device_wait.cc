@@ -98,6 +98,12 @@ CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {
                              [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
 }
 
+void CudaDevice::stream_when_done(const StreamRef& stream, Done done) {
+  CUresult result = enter(stream);
+  if (result == CUDA_SUCCESS) result = when_done(stream, done);
+  if (result != CUDA_SUCCESS) finished(result, done);
+}
+
 // The call, which does not block any more, is also what makes the driver write what kernels printed, and its pools give
 // memory back.
 void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, const Done& done) {

@@ -229,8 +229,8 @@ CUresult Handlers::exec_launch(C call, R<Exec> exec, R<Stream> stream) {
   if (result != CUDA_SUCCESS || capturing) return result;
   world_.segments.launched(exec, stream);
   if (!regions->empty()) {
-    // Nothing waits for this one; it holds the regions until the launch is done.
-    device_.stream_synchronize(stream, [held = std::move(*regions)](CUresult) {});
+    // It holds the regions until the launch is done.
+    device_.stream_when_done(stream, [held = std::move(*regions)](CUresult) {});
   }
   return result;
 }

@@ -52,7 +52,7 @@ std::unique_ptr<LaunchVariant> CutLaunch::variant_of(const std::shared_ptr<const
 void CutLaunch::await_copies() {
   if (!parts_.settings.await_copies || !parts_.gate.is_planned(kCompute)) return;
   launch_.flight->waits = true;
-  parts_.device.stream_synchronize(launch_.stream, [flight = launch_.flight](CUresult) {
+  parts_.device.stream_when_done(launch_.stream, [flight = launch_.flight](CUresult) {
     flight->waits = false;
     flight->notify();
   });

@@ -191,6 +191,11 @@ class FakeDevice : public Device {
   CUresult stream_destroy(const StreamRef&) override { return CUDA_SUCCESS; }
   CUresult stream_query(const StreamRef&) override { return CUDA_SUCCESS; }
   void stream_synchronize(const StreamRef&, Done done) override {
+    ++synchronizations;
+    later([done] { done(CUDA_SUCCESS); });
+  }
+  std::atomic<int> synchronizations{0};
+  void stream_when_done(const StreamRef&, Done done) override {
     later([done] { done(CUDA_SUCCESS); });
   }
   CUresult stream_wait_event(const StreamRef&, const EventRef&, uint32_t) override { return CUDA_SUCCESS; }
