@@ -74,10 +74,11 @@ def listed(daemon: Daemon) -> list[dict]:
     return daemon.control.need("GET", "/v1/segments")
 
 
-def wait_until(holds, what: str, seconds: float = 10) -> None:
+def wait_until(holds, what: str, seen: list | None = None, seconds: float = 10) -> None:
+    """`seen`: what `holds` has looked at, for the message."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        assert time.monotonic() < end, f"not within {seconds} s: {what}; {len(seen or [])} times, last {(seen or [])[-2:]}"
         time.sleep(0.02)
 
 
@@ -263,7 +264,8 @@ def test_a_session_of_its_owner_that_dies_takes_it_from_all(daemon, start):
     _, user = share(daemon, start, "write", 0)
     session = daemon.control.need("GET", "/v1/vgpus/maker")["session"]["pid"]
     os.kill(session, signal.SIGKILL)
-    wait_until(lambda: user.does("copy_out") == INVALID, "the user has it no more")
+    answers = []
+    wait_until(lambda: answers.append(user.does("copy_out")) or answers[-1] == INVALID, "the user has it no more", answers)
     Tenant(daemon, "maker").await_another_session(session)
     wait_until(lambda: not listed(daemon)[0]["users"], "nobody has it any more")
     again = start("user")  # its name is there still, and its memory anew
