@@ -24,6 +24,33 @@ void CUDART_CB slow(void* returned) {
 
 void CUDART_CB quick(void* returned) { ++*static_cast<std::atomic<int>*>(returned); }
 
+struct Looks {
+  int* numbers = nullptr;
+  int in_order = 0;  // functions that saw what the kernels before them had written
+  int expected = 0;
+};
+
+void CUDART_CB look(void* pointer) {
+  Looks* const looks = static_cast<Looks*>(pointer);
+  looks->expected += 2;
+  looks->in_order += looks->numbers[0] == looks->expected;
+}
+
+// Functions read managed memory that the device has, far behind what has been launched.
+void managed_memory(cudaStream_t stream) {
+  Looks looks;
+  CHECK(cudaMallocManaged(&looks.numbers, 4096));
+  looks.numbers[0] = 0;
+  for (int i = 0; i < kLaunches / 2; ++i) {
+    add<<<1, 1, 0, stream>>>(looks.numbers, 1);
+    add<<<1, 1, 0, stream>>>(looks.numbers, 1);
+    CHECK(cudaLaunchHostFunc(stream, look, &looks));
+  }
+  CHECK(cudaStreamSynchronize(stream));
+  EXPECT_EQ(looks.in_order, kLaunches / 2);
+  CHECK(cudaFree(looks.numbers));
+}
+
 int main() {
   int *data, *pinned;
   CHECK(cudaMalloc(&data, 1 << 20));
@@ -50,6 +77,8 @@ int main() {
   }
   CHECK(cudaStreamSynchronize(stream));
   EXPECT_EQ(returned.load(), kLaunches);
+
+  managed_memory(stream);
 
   CUcontext context = nullptr;
   CHECK_DRIVER(cuCtxGetCurrent(&context));

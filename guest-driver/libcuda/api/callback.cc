@@ -8,6 +8,7 @@
 
 #include <mutex>
 
+#include "guest-driver/libcuda/api/function_pace.h"
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -44,6 +45,7 @@ void* serve(void* pointer) {
     if (managed.any()) managed.host_function_begins();
     run(callback);
     if (managed.any()) managed.host_function_ended(*gpu);
+    FunctionPace::get().returned();
     finished = callback.token;
   }
 }
@@ -69,6 +71,20 @@ CUresult start_callback_thread(VirtualGpu& gpu) {
   pthread_detach(thread);
   started.fetch_or(bit, std::memory_order_release);
   return CUDA_SUCCESS;
+}
+
+CUresult put_host_function(Call& call, uint64_t stream, uint64_t function, void* data, uint32_t kind) {
+  CUresult result = start_callback_thread(call.gpu());
+  bool is_node = false;
+  const bool managed = ManagedSpace::get().any();
+  if (result == CUDA_SUCCESS && managed) result = is_capturing(stream, &is_node);
+  if (result != CUDA_SUCCESS) return result;
+  const bool paced = managed && !is_node;
+  if (paced) FunctionPace::get().sent();
+  result =
+      wire::stream_callback(call, stream, reinterpret_cast<uint64_t>(function), reinterpret_cast<uint64_t>(data), kind);
+  if (result != CUDA_SUCCESS && paced) FunctionPace::get().returned();
+  return result;
 }
 
 }  // namespace bandsaw::libcuda

@@ -303,12 +303,9 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   if (!require_context(call, stream)) return call.status();
   if (!function) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(call, stream, &on);
+  const CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
-  result = start_callback_thread(call.gpu());
-  if (result != CUDA_SUCCESS) return result;
-  return bandsaw::wire::stream_callback(call, on, reinterpret_cast<uint64_t>(function),
-                                        reinterpret_cast<uint64_t>(data), VGPU_CALLBACK_HOST_FUNCTION);
+  return put_host_function(call, on, reinterpret_cast<uint64_t>(function), data, VGPU_CALLBACK_HOST_FUNCTION);
 }
 
 // Whether the thread that runs host functions spins or sleeps between them is a matter of speed; here it sleeps.

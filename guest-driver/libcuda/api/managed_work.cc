@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "guest-driver/libcuda/api/function_pace.h"
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "memory/base/clock.h"
@@ -146,6 +147,7 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, const Reaches
 DeviceWork::DeviceWork(Call& call, uint64_t stream, bool graph)
     : space_(ManagedSpace::get()), work_(work_of(call, stream)) {
   if (!work_) return;
+  FunctionPace::get().await_turn();
   parity_ = space_.enter();
   if (space_.nothing_away()) {
     entered();
@@ -174,6 +176,7 @@ DeviceWork::DeviceWork(Call& call, uint64_t stream, bool graph)
 DeviceWork::DeviceWork(Call& call, uint64_t stream, std::initializer_list<ManagedSpan> spans)
     : space_(ManagedSpace::get()), work_(work_of(call, stream)) {
   if (!work_) return;
+  FunctionPace::get().await_turn();
   const auto reached = [&](auto visit) {
     for (const ManagedSpan& span : spans) {
       ManagedAllocation* const allocation = space_.find(span.address);

@@ -12,6 +12,7 @@
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/managed_mode.h"
+#include "guest-driver/libcuda/core/numa.h"
 #include "guest-driver/libcuda/core/window.h"
 #include "guest-driver/libcuda/wire_client.h"
 

@@ -15,6 +15,7 @@
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/api/token_file.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/numa.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {

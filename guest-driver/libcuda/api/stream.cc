@@ -179,10 +179,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
   result = is_capturing(on, &capturing);
   if (result != CUDA_SUCCESS) return result;
   if (capturing) return invalidate_capture(call, on);
-  result = start_callback_thread(call.gpu());
-  if (result != CUDA_SUCCESS) return result;
-  return wire::stream_callback(call, on, reinterpret_cast<uint64_t>(callback), reinterpret_cast<uint64_t>(data),
-                               VGPU_CALLBACK_STREAM);
+  return put_host_function(call, on, reinterpret_cast<uint64_t>(callback), data, VGPU_CALLBACK_STREAM);
 }
 
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {

@@ -87,5 +87,7 @@ CUresult check_may_wait();
 
 // Starts the thread that runs the device's host functions and stream callbacks; cheap once it runs.
 CUresult start_callback_thread(VirtualGpu& gpu);
+// Puts a host function or stream callback (`kind`, as vgpu_callback's) on a stream, with the thread that runs it.
+CUresult put_host_function(Call& call, uint64_t stream, uint64_t function, void* data, uint32_t kind);
 
 }  // namespace bandsaw::libcuda

@@ -66,11 +66,8 @@ void let_go_behind_launches(Call& call, GraphRecord* exec) {
   const bool is_there = stream != 0 && (stream <= VGPU_STREAM_PER_THREAD || streams().find(stream));
   // In a stream that captures it would become a node.
   if (gone->empty() || !is_there || active_captures != 0 || !call.require_context() || !call.route(stream)) return;
-  if (start_callback_thread(call.gpu()) != CUDA_SUCCESS) return;
-  const CUhostFn function = let_go;
   const CUresult result =
-      bandsaw::wire::stream_callback(call, stream, reinterpret_cast<uint64_t>(function),
-                                     reinterpret_cast<uint64_t>(gone.get()), VGPU_CALLBACK_HOST_FUNCTION);
+      put_host_function(call, stream, reinterpret_cast<uint64_t>(&let_go), gone.get(), VGPU_CALLBACK_HOST_FUNCTION);
   if (result == CUDA_SUCCESS) static_cast<void>(gone.release());
 }
 

@@ -16,6 +16,7 @@
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/numa.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/window.h"
 
