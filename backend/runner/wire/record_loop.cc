@@ -110,8 +110,8 @@ void RecordLoop::run() {
   pthread_setname_np(pthread_self(), "record-loop");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
-    if (!taken_ahead_.empty()) pass_taken();
     if (process_->pass_waiting(!taken_ahead_.empty())) gate_probes_ = 0;
+    if (!taken_ahead_.empty()) pass_taken();  // also what was taken just now: a record may wait for that alone
     if (process_->standstill().at_rest()) {
       rest();
       continue;

@@ -25,6 +25,7 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring) {
   use.query = asks && !info.reply_later;
   use.records = info.event_use == wire::EventUse::kRecords;
   use.waits = info.event_use == wire::EventUse::kWaits;
+  use.waits_word = record.opcode == wire::Opcode::kStreamWaitValue;
   return use;
 }
 
@@ -39,7 +40,7 @@ void StreamOrder::remove(uint64_t key) {
 }
 
 bool StreamOrder::may_work(uint64_t key) const {
-  if (waiting_.empty() && apart_waiting_.empty()) return true;
+  if (empty()) return true;
   if (contains(key)) return false;
   if (key == kLegacy) return waiting_.empty();
   return !waiting_.contains(kLegacy) || is_apart(key);
@@ -81,6 +82,8 @@ bool WaitingUses::lets_past(const RecordUse& use, const StreamOrder& under_way) 
     case Order::kStream:
       if (use.event != 0 && (graphs_ != 0 || recorded_.contains(use.event))) return false;
       if (use.records && awaited_.contains(use.event)) return false;
+      // What writes the word may be among these: work behind the wait would have taken its place at the gate.
+      if (use.waits_word && !(streams_.empty() && under_way.empty())) return false;
       return streams_.may_work(use.stream) && under_way.may_work(use.stream);
     default:
       return false;

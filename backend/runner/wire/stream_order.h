@@ -19,6 +19,7 @@ struct RecordUse {
   uint64_t event = 0, other_event = 0;
   bool query = false;                   // an answer is wanted at once: not yet is one
   bool records = false, waits = false;  // the stream records the event, or waits for it
+  bool waits_word = false;              // the stream waits for a word that any work may write
 };
 
 // `ring`: whose default stream is meant. Nothing in the record is trusted but its size.
@@ -48,6 +49,7 @@ class StreamOrder {
 
   void add(uint64_t key) { (is_apart(key) ? apart_waiting_ : waiting_).insert(key); }
   void remove(uint64_t key);
+  bool empty() const { return waiting_.empty() && apart_waiting_.empty(); }
   bool may_work(uint64_t key) const;
   bool may_ask(uint64_t key) const;
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/careful_read.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/process.h"

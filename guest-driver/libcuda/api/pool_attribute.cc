@@ -4,6 +4,7 @@
 #include "guest-driver/libcuda/api/pool.h"
 #include "guest-driver/libcuda/api/vmm_host.h"
 #include "guest-driver/libcuda/core/device.h"
+#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {

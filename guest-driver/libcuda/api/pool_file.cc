@@ -9,6 +9,7 @@
 
 #include "guest-driver/libcuda/api/host_file.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
+#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/window.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
