@@ -3,8 +3,8 @@
 //
 // Works for private mappings that can be read and written (heap, bss, data, anonymous); refuses others, because a
 // shared or file mapping would be cut off from those who share it. The pages at both ends are taken whole. Other
-// threads may write next to the registered range while it is registered: such a page is copied last and replaced at
-// once, which leaves a gap of about a microsecond in which a neighbour's write can be lost.
+// threads may write there meanwhile: they wait (core/write_stop.h). Where that cannot be had, such a page is copied
+// last and replaced at once, which leaves a gap of a few microseconds in which a neighbour's write can be lost.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/window.h"
+#include "guest-driver/libcuda/core/write_stop.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -66,6 +67,7 @@ bool replace(const Pages& pages, uint64_t from, bool move) {
 
 // Copies and replaces the middle first, then the pages at the ends, each at once.
 bool exchange(const Pages& pages, uint64_t from, bool move) {
+  const WriteStop stop(pages.begin, pages.bytes());
   Pages middle = pages;
   if (pages.bytes() > 2 * kPage) middle = {pages.begin + kPage, pages.end - kPage};
   std::memcpy(pointer(from + (middle.begin - pages.begin)), pointer(middle.begin), middle.bytes());

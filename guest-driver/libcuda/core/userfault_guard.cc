@@ -2,12 +2,10 @@
 //
 // Needs Linux 5.19, and the right to hear of the kernel's own touches: else read(2) into pages that are away would fail
 // with EFAULT instead of waiting.
-#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include <mutex>
 
 #include "guest-driver/libcuda/core/page_guard.h"
+#include "guest-driver/libcuda/core/userfault.h"
 #include "guest-driver/libcuda/core/window.h"
 
 namespace bandsaw::libcuda {
@@ -24,9 +23,6 @@ namespace {
 
 #ifndef UFFDIO_CONTINUE_MODE_WP
 #define UFFDIO_CONTINUE_MODE_WP (1ull << 1)
-#endif
-#ifndef USERFAULTFD_IOC_NEW
-#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
 #endif
 
 constexpr uint64_t kFeatures = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_PAGEFAULT_FLAG_WP |
@@ -157,20 +153,10 @@ class UserfaultGuard final : public PageGuard {
   std::map<uint64_t, uint64_t> watched_;  // guarded by mutex_: registered addresses, beginning -> end, never adjacent
 };
 
-int new_descriptor() {
-  const int direct = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK));
-  if (direct >= 0) return direct;
-  const int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
-  if (device < 0) return -1;
-  const int made = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
-  close(device);
-  return made;
-}
-
 }  // namespace
 
 std::unique_ptr<PageGuard> open_userfault_guard(const char** why) {
-  const int descriptor = new_descriptor();
+  const int descriptor = open_userfault();
   if (descriptor < 0) {
     *why =
         "this process may not use userfaultfd: allow it to open /dev/userfaultfd, or set "
