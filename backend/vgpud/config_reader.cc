@@ -1,6 +1,6 @@
 #include "backend/vgpud/config_reader.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -74,11 +74,17 @@ def listed(daemon: Daemon) -> list[dict]:
     return daemon.control.need("GET", "/v1/segments")
 
 
-def wait_until(holds, what: str, seen: list | None = None, seconds: float = 10) -> None:
-    """`seen`: what `holds` has looked at, for the message."""
+def wait_until(holds, what: str, seconds: float = 10) -> None:
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}; {len(seen or [])} times, last {(seen or [])[-2:]}"
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def await_answer(user: User, words: str, wanted: int, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while (answer := user.does(words)) != wanted:
+        assert time.monotonic() < end, f"{words}: still {answer} after {seconds} s, not {wanted}"
         time.sleep(0.02)
 
 
@@ -172,7 +178,7 @@ def test_revoked_rights_take_the_memory_away(daemon, start):
 def test_less_than_before_is_a_revocation(daemon, start):
     _, user = share(daemon, start, "write", 0)
     grant(daemon, "frames", "read")
-    wait_until(lambda: user.does("copy_out") == INVALID, "the user has it no more")
+    await_answer(user, "copy_out", INVALID)
 
 
 def test_rights_are_revoked_while_a_kernel_runs(daemon, start):
@@ -243,7 +249,7 @@ def test_it_ends_with_the_virtual_gpu_of_its_owner(daemon, start):
     status, refusal = daemon.control.request("DELETE", "/v1/vgpus/brief")
     assert status == 409 and "owns the shared segment 'frames'" in refusal["error"]
     daemon.control.need("DELETE", "/v1/vgpus/brief?force=1")
-    wait_until(lambda: user.does("copy_out") == INVALID, "the user has it no more")
+    await_answer(user, "copy_out", INVALID)
     assert listed(daemon) == []
 
 
@@ -264,8 +270,7 @@ def test_a_session_of_its_owner_that_dies_takes_it_from_all(daemon, start):
     _, user = share(daemon, start, "write", 0)
     session = daemon.control.need("GET", "/v1/vgpus/maker")["session"]["pid"]
     os.kill(session, signal.SIGKILL)
-    answers = []
-    wait_until(lambda: answers.append(user.does("copy_out")) or answers[-1] == INVALID, "the user has it no more", answers)
+    await_answer(user, "copy_out", INVALID)
     Tenant(daemon, "maker").await_another_session(session)
     wait_until(lambda: not listed(daemon)[0]["users"], "nobody has it any more")
     again = start("user")  # its name is there still, and its memory anew

@@ -5,9 +5,11 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// Far less than the records that a runner lets wait, and than the launches that a driver's queue takes.
-constexpr uint64_t kAheadMost = 256;
-constexpr std::chrono::seconds kLongest{1};
+// With the records that come with each, less than a runner looks through for what may go past others (256), and far
+// less than the launches that a driver's queue takes.
+constexpr uint64_t kAheadMost = 48;
+// Without the end of one function. A program may have one that waits for what it does next.
+constexpr std::chrono::seconds kLongest{10};
 
 }  // namespace
 
@@ -34,8 +36,11 @@ void FunctionPace::await_turn() {
   if (!any_.load(std::memory_order_relaxed)) return;
   std::unique_lock lock(mutex_);
   ++work_;
-  const auto near = [this] { return sent_.empty() || work_ - sent_.front() <= kAheadMost; };
-  if (!changed_.wait_for(lock, kLongest, near)) sent_.clear();
+  while (!sent_.empty() && work_ - sent_.front() > kAheadMost) {
+    const size_t before = sent_.size();
+    const auto any_returned = [&] { return sent_.size() < before; };
+    if (!changed_.wait_for(lock, kLongest, any_returned)) sent_.clear();
+  }
 }
 
 }  // namespace bandsaw::libcuda

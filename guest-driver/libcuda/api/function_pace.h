@@ -21,8 +21,8 @@ class FunctionPace {
   void sent();
   // One of them has returned; the one that was sent first, if they are of one stream.
   void returned();
-  // Before work is put on a stream: waits while too much is behind a function that has not returned. Not for long, if
-  // none returns: it may be one that never runs.
+  // Before work is put on a stream: waits while too much is behind a function that has not returned, as long as some
+  // return.
   void await_turn();
 
  private:
