@@ -408,8 +408,7 @@ class Device : public MovingMemory {
   virtual CUresult stream_destroy(const StreamRef& stream) = 0;
   virtual CUresult stream_query(const StreamRef& stream) = 0;
   virtual void stream_synchronize(const StreamRef& stream, Done done) = 0;
-  // Calls `done` when all that has been put on the stream so far is over. Nobody waits for it: the stream may capture
-  // by then, which a wait would make invalid.
+  // Calls `done` when what is on the stream so far is over. It is no wait, which would make a capture invalid.
   virtual void stream_when_done(const StreamRef& stream, Done done) { stream_synchronize(stream, std::move(done)); }
   virtual CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) = 0;
   virtual CUresult event_create(const ContextRef& context, uint32_t flags, EventRef* event) = 0;

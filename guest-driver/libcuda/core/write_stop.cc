@@ -20,30 +20,40 @@ void touch(uint64_t address) {
 
 }  // namespace
 
-WriteStop::WriteStop(uint64_t address, uint64_t bytes) {
+WriteStop::WriteStop(uint64_t address, uint64_t bytes) : address_(address), bytes_(bytes) {
+  sigset_t all;
+  sigfillset(&all);  // a handler of the program's might write there
+  pthread_sigmask(SIG_SETMASK, &all, &signals_);
   descriptor_ = open_userfault(true);
-  if (descriptor_ < 0 || stop(address, bytes)) return;
+  if (descriptor_ < 0 || stop()) return;
   close(descriptor_);
   descriptor_ = -1;
 }
 
+// A child of this process may have the descriptor too: its end alone does not wake who waits.
 WriteStop::~WriteStop() {
-  if (descriptor_ >= 0) close(descriptor_);
+  if (descriptor_ >= 0) {
+    uffdio_range range{address_, bytes_};
+    ioctl(descriptor_, UFFDIO_UNREGISTER, &range);
+    ioctl(descriptor_, UFFDIO_WAKE, &range);
+    close(descriptor_);
+  }
+  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }
 
-bool WriteStop::stop(uint64_t address, uint64_t bytes) const {
+bool WriteStop::stop() const {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
   uffdio_register watched{};
-  watched.range = {address, bytes};
+  watched.range = {address_, bytes_};
   watched.mode = UFFDIO_REGISTER_MODE_WP;
   if (ioctl(descriptor_, UFFDIO_API, &api) || ioctl(descriptor_, UFFDIO_REGISTER, &watched)) return false;
   // Those at the ends are partly others'.
-  touch(address);
-  touch(address + bytes - kPage);
+  touch(address_);
+  touch(address_ + bytes_ - kPage);
   uffdio_writeprotect closed{};
-  closed.range = {address, bytes};
+  closed.range = {address_, bytes_};
   closed.mode = UFFDIO_WRITEPROTECT_MODE_WP;
   while (ioctl(descriptor_, UFFDIO_WRITEPROTECT, &closed)) {
     if (errno != EAGAIN) return false;
