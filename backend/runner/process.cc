@@ -49,6 +49,14 @@ std::optional<Engine> gate_of(const wire::CheckedRecord& record) {
   return record.info->engine;
 }
 
+// Of a record that comes out of this ring.
+wire::CallContext call_of(const CommandRingRef& ring) {
+  wire::CallContext call;
+  call.ring = ring->id();
+  call.sink = ring;
+  return call;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device,
@@ -193,9 +201,7 @@ bool Process::begin(const CommandRingRef& ring, const Record& record, wire::Chec
 void Process::answer_poll(const CommandRingRef& ring, const Record& record) {
   wire::CheckedRecord checked;
   if (!begin(ring, record, &checked)) return;
-  wire::CallContext call;
-  call.ring = ring->id();
-  call.sink = ring;
+  wire::CallContext call = call_of(ring);
   wire::dispatch(checked, call, *objects_, *handlers_);
 }
 
@@ -403,9 +409,7 @@ void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& rec
 }
 
 CUresult Process::run(const CommandRingRef& ring, const wire::CheckedRecord& record) {
-  wire::CallContext call;
-  call.ring = ring->id();
-  call.sink = ring;
+  wire::CallContext call = call_of(ring);
   Given given;
   const bool noted = journal_ && is_noted(record.opcode);
   const uint64_t place = noted ? journal_->place() : 0;

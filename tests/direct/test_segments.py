@@ -8,6 +8,7 @@ import pytest
 from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.paths import REPO
+from lab.shell import wait_until
 from lab.started import Started
 from tenant import Tenant
 
@@ -67,18 +68,11 @@ def _start(daemon):
     for segment in listed(daemon):
         if segment["made_by"] == "administrator" and segment["named"]:
             daemon.control.need("DELETE", f"/v1/segments/{segment['name']}?force=1")
-    wait_until(lambda: listed(daemon) == [], "all segments end")
+    wait_until(lambda: listed(daemon) == [], 10, "the end of all segments")
 
 
 def listed(daemon: Daemon) -> list[dict]:
     return daemon.control.need("GET", "/v1/segments")
-
-
-def wait_until(holds, what: str, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def await_answer(user: User, words: str, wanted: int, seconds: float = 10) -> None:
@@ -167,7 +161,7 @@ def test_its_owner_alone_is_charged(daemon, start):
 def test_revoked_rights_take_the_memory_away(daemon, start):
     maker, user = share(daemon, start, "write", 0)
     revoke(daemon, "frames")
-    wait_until(lambda: [one["vgpu"] for one in listed(daemon)[0]["users"]] == ["maker"], "the user has it no more")
+    wait_until(lambda: [one["vgpu"] for one in listed(daemon)[0]["users"]] == ["maker"], 10, "the end of its part")
     assert user.does("check", 7) == ILLEGAL_ADDRESS
     assert user.does("at", 0) == ILLEGAL_ADDRESS, "a fault ends all contexts of the process"
     assert maker.need("check", 7) == ["0"]
@@ -203,14 +197,14 @@ def test_it_ends_with_its_last_user(daemon, start):
     assert len(listed(daemon)) == 1
     os.kill(next(one["runner"] for one in daemon.control.need("GET", "/v1/vgpus/maker")["live"]["processes"]),
             signal.SIGKILL)
-    wait_until(lambda: listed(daemon) == [], "a killed runner leaves nothing")
+    wait_until(lambda: listed(daemon) == [], 10, "the end of what a killed runner had")
     assert used(daemon, "maker") <= before - 4 * MIB
 
 
 def test_force_takes_it_from_all(daemon, start):
     maker, user = share(daemon, start, "write", 0)
     daemon.control.need("DELETE", "/v1/segments/frames?force=1")
-    wait_until(lambda: listed(daemon) == [], "it is gone")
+    wait_until(lambda: listed(daemon) == [], 10, "its end")
     for one in (maker, user):
         assert one.does("copy_out") == INVALID, "no such memory any more"
         assert one.does("check", 7) == ILLEGAL_ADDRESS
@@ -234,7 +228,7 @@ def test_programs_make_their_own(daemon, start):
     assert second.need("check", 3) == ["0"]
     first.finish()
     second.finish()
-    wait_until(lambda: listed(daemon) == [], "it ends with its last user")
+    wait_until(lambda: listed(daemon) == [], 10, "its end with its last user")
 
 
 def test_it_ends_with_the_virtual_gpu_of_its_owner(daemon, start):
@@ -257,7 +251,7 @@ def test_a_session_that_dies_leaves_nothing(daemon, start):
     maker, _ = share(daemon, start, "write", 0)
     session = daemon.control.need("GET", "/v1/vgpus/user")["session"]["pid"]
     os.kill(session, signal.SIGKILL)
-    wait_until(lambda: [one["vgpu"] for one in listed(daemon)[0]["users"]] == ["maker"], "its attachments are gone")
+    wait_until(lambda: [one["vgpu"] for one in listed(daemon)[0]["users"]] == ["maker"], 10, "their end")
     assert maker.need("check", 7) == ["0"]
     Tenant(daemon, "user").await_another_session(session)
     again = start("user")
@@ -272,7 +266,7 @@ def test_a_session_of_its_owner_that_dies_takes_it_from_all(daemon, start):
     os.kill(session, signal.SIGKILL)
     await_answer(user, "copy_out", INVALID)
     Tenant(daemon, "maker").await_another_session(session)
-    wait_until(lambda: not listed(daemon)[0]["users"], "nobody has it any more")
+    wait_until(lambda: not listed(daemon)[0]["users"], 10, "the end of all parts in it")
     again = start("user")  # its name is there still, and its memory anew
     again.need("get", "frames", 0, 0)
     again.need("at", 0)

@@ -81,8 +81,7 @@ CUresult put_host_function(Call& call, uint64_t stream, uint64_t function, void*
   if (result != CUDA_SUCCESS) return result;
   const bool paced = managed && !is_node;
   if (paced) FunctionPace::get().sent();
-  result =
-      wire::stream_callback(call, stream, reinterpret_cast<uint64_t>(function), reinterpret_cast<uint64_t>(data), kind);
+  result = wire::stream_callback(call, stream, function, reinterpret_cast<uint64_t>(data), kind);
   if (result != CUDA_SUCCESS && paced) FunctionPace::get().returned();
   return result;
 }

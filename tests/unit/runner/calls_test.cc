@@ -120,15 +120,10 @@ TEST_F(Calls, AGraphKeepsItsHostMemoryWithoutAWait) {
   TestRing ring = add_ring(0);
   make_context(ring);
   ASSERT_TRUE(add_region(1, 0x40000000, 4 << 20, kPage).ok());
-  wire::GraphAddNodeArgs args{};
-  args.graph = ring.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
-  args.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-  args.data_bytes = sizeof(vgpu_copy_node);
-  const vgpu_copy_node node{linear_copy(device_base(), VGPU_MEMORY_DEVICE, 0x40000000, VGPU_MEMORY_HOST, 8), 0};
-  const std::string_view data(reinterpret_cast<const char*>(&node), sizeof(node));
-  ASSERT_EQ(ring.call<wire::GraphAddNodeReply>(Opcode::kGraphAddNode, args, data).result, CUDA_SUCCESS);
+  const uint64_t graph = ring.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
+  add_copy_node(ring, graph, linear_copy(device_base(), VGPU_MEMORY_DEVICE, 0x40000000, VGPU_MEMORY_HOST, 8));
   const auto exec =
-      ring.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{args.graph, 0});
+      ring.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{graph, 0});
   device_->hold_work(true);
   ring.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
   ring.call(Opcode::kMemoryInfo);

@@ -229,4 +229,17 @@ inline vgpu_copy linear_copy(uint64_t destination, vgpu_memory_kind destination_
   return copy;
 }
 
+// A node of the graph that copies.
+inline uint64_t add_copy_node(TestRing& ring, uint64_t graph, const vgpu_copy& copy) {
+  const vgpu_copy_node node{copy, 0};
+  wire::GraphAddNodeArgs args{};
+  args.graph = graph;
+  args.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  args.data_bytes = sizeof(node);
+  const auto added = ring.call<wire::GraphAddNodeReply>(
+      wire::Opcode::kGraphAddNode, args, std::string_view(reinterpret_cast<const char*>(&node), sizeof(node)));
+  EXPECT_EQ(added.result, CUDA_SUCCESS);
+  return added.reply.node;
+}
+
 }  // namespace bandsaw::runner

@@ -277,22 +277,17 @@ TEST_F(Hostile, GraphCopiesOfDroppedRegionsDoNotRun) {
   TestRing ring = add_ring(0);
   make_context(ring);
   ASSERT_TRUE(add_region(1, 0x40000000, 4 << 20, kPage).ok());
-  wire::GraphAddNodeArgs args{};
-  args.graph = ring.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
-  args.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-  args.data_bytes = sizeof(vgpu_copy_node);
-  const vgpu_copy_node node{linear_copy(device_base(), VGPU_MEMORY_DEVICE, 0x40000000, VGPU_MEMORY_HOST, 8), 0};
-  const auto added = ring.call<wire::GraphAddNodeReply>(
-      Opcode::kGraphAddNode, args, std::string_view(reinterpret_cast<const char*>(&node), sizeof(node)));
-  ASSERT_EQ(added.result, CUDA_SUCCESS);
-  const auto read = ring.call<wire::NodeGetReply>(Opcode::kNodeGet, wire::NodeGetArgs{added.reply.node});
-  ASSERT_EQ(read.tail.size(), sizeof(node));
+  const uint64_t graph = ring.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
+  const vgpu_copy copy = linear_copy(device_base(), VGPU_MEMORY_DEVICE, 0x40000000, VGPU_MEMORY_HOST, 8);
+  const uint64_t node = add_copy_node(ring, graph, copy);
+  const auto read = ring.call<wire::NodeGetReply>(Opcode::kNodeGet, wire::NodeGetArgs{node});
   vgpu_copy_node back;
+  ASSERT_EQ(read.tail.size(), sizeof(back));
   std::memcpy(&back, read.tail.data(), sizeof(back));
   EXPECT_EQ(back.copy.source.address, 0x40000000u);
 
   const auto exec =
-      ring.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{args.graph, 0});
+      ring.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{graph, 0});
   ASSERT_EQ(exec.result, CUDA_SUCCESS);
   ring.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
   EXPECT_EQ(ring.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_SUCCESS);
