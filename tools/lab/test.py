@@ -57,13 +57,19 @@ def _gtest(command: list[str], options: dict, results: Results, name: str) -> No
         return
     suites = json.loads(text).get("testsuites", [])
     cases = [case for suite in suites for case in suite["testsuite"]]
-    bad = [f"{case['classname']}.{case['name']}" for case in cases if case.get("failures")]
+    bad = [case for case in cases if case.get("failures")]
     skipped = sum(case.get("result") == "SKIPPED" for case in cases)
     results.count(len(cases) - skipped - len(bad), skipped)
     if status != 0 and not bad:
         results.add(name, f"exit status {status}", output)
     for case in bad:
-        results.add(f"{name} {case}", "see its output", output)
+        full_name = f"{case['classname']}.{case['name']}"
+        results.add(f"{name} {full_name}", case["failures"][0]["failure"], _of_case(full_name, output))
+
+
+def _of_case(case: str, output: str) -> str:
+    """What GoogleTest printed while this case ran."""
+    return output.partition(f"[ RUN      ] {case}\n")[2].partition(f"[  FAILED  ] {case}")[0]
 
 
 def unit_tests(results: Results, only: str) -> None:

@@ -139,7 +139,7 @@ class TestRing {
   }
   // False: it did not come true in time.
   static bool wait(const std::function<bool()>& what) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!what()) {
       if (std::chrono::steady_clock::now() > until) {
         ADD_FAILURE() << "waited in vain";
