@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "guest-driver/libcuda/api/freed_memory.h"
 #include "guest-driver/libcuda/api/graph.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/stream.h"
@@ -64,6 +65,7 @@ CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, 
   if (on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // the legacy stream
   // Counted first: a copy on another thread must not miss a capture that the host has begun.
   active_captures.fetch_add(1);
+  give_back_freed();
   result = wire::capture_begin(call, on, mode, to_wire(graph), as_bytes(dependencies, count));
   if (result != CUDA_SUCCESS) {
     active_captures.fetch_sub(1);

@@ -101,7 +101,9 @@ CUresult cuEventSynchronize(CUevent event) {
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
   CUresult result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
-  if (result == CUDA_SUCCESS) result = wire::event_synchronize(call, to_wire(event));
+  if (result != CUDA_SUCCESS) return result;
+  tell_synchronising();
+  result = wire::event_synchronize(call, to_wire(event));
   if (result == CUDA_SUCCESS) tell_synchronised();
   return result;
 }

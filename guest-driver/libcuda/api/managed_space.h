@@ -23,6 +23,7 @@
 #include <set>
 #include <vector>
 
+#include "guest-driver/libcuda/api/freed_memory.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/core/page_guard.h"
@@ -246,6 +247,7 @@ template <typename Take>
 CUresult with_room_made(Call& call, uint64_t bytes, Take take) {
   CUresult result = ManagedSpace::get().check_room(call, bytes);
   if (result == CUDA_SUCCESS) result = take();
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back_freed()) result = take();
   while (result == CUDA_ERROR_OUT_OF_MEMORY && ManagedSpace::get().make_room(call)) result = take();
   return result;
 }

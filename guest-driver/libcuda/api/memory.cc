@@ -1,5 +1,6 @@
 // Plain device memory.
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/freed_memory.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed.h"
 #include "guest-driver/libcuda/api/managed_space.h"
@@ -113,6 +114,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t left = 0, all = 0;
+  give_back_freed();
   const CUresult result = wire::memory_info(call, &left, &all);
   if (result != CUDA_SUCCESS) return result;
   if (free) *free = ManagedSpace::get().left_of(left);

@@ -4,6 +4,7 @@
 
 #include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/freed_memory.h"
 #include "guest-driver/libcuda/api/handle_table.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/pool.h"
@@ -103,6 +104,14 @@ CUresult check_apart(Call& call, uint64_t base, uint64_t bytes, uint64_t stream)
   return CUDA_SUCCESS;
 }
 
+CUresult allocate_at_host(Call& call, uint64_t pool, uint64_t bytes, uint64_t stream, uint64_t* base) {
+  CUresult result = wire::memory_alloc_async(call, pool, bytes, stream, base);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back_freed()) {
+    result = wire::memory_alloc_async(call, pool, bytes, stream, base);
+  }
+  return result != CUDA_SUCCESS ? result : check_apart(call, *base, bytes, stream);
+}
+
 CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream,
                   const char* entry = __builtin_FUNCTION()) {
   Call call(entry);
@@ -124,8 +133,8 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   if (result == CUDA_SUCCESS && record && record->shared) {
     return capturing ? CUDA_ERROR_NOT_SUPPORTED : allocate_shared(call, *record, bytes, address);
   }
-  if (result == CUDA_SUCCESS) result = wire::memory_alloc_async(call, pool, bytes, on, &base);
-  if (result == CUDA_SUCCESS) result = check_apart(call, base, bytes, on);
+  if (result == CUDA_SUCCESS && !capturing) base = allocate_freed(call, pool, bytes, on);
+  if (result == CUDA_SUCCESS && base == 0) result = allocate_at_host(call, pool, bytes, on, &base);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().add({.base = base,
                          .bytes = bytes,
@@ -232,8 +241,9 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
       return wire::memory_free_async(there, address, stream_there);
     });
   } else if (result == CUDA_SUCCESS) {
-    const bool graph = range->kind == RangeKind::kGraph && !capturing;
-    result = graph ? wire::graph_memory_free(call, address, on) : wire::memory_free_async(call, address, on);
+    result = capturing                          ? wire::memory_free_async(call, address, on)
+             : range->kind == RangeKind::kGraph ? wire::graph_memory_free(call, address, on)
+                                                : free_in_order(call, *range, on);
   }
   // A captured free happens at each launch of the graph, and the next launch allocates the memory again: the address
   // stays known.
@@ -283,6 +293,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     if (to_wire(pool) == standard) return CUDA_ERROR_INVALID_VALUE;
     if (to_wire(pool) == current) current = 0;  // the default one again
   }
+  give_back_freed();
   if (record->kept) abandon_kept_pool(to_wire(pool));
   const CUresult result = wire::pool_destroy(call, to_wire(pool));
   if (result == CUDA_SUCCESS) all.table.remove(to_wire(pool));
@@ -296,6 +307,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   if (!record) return CUDA_ERROR_INVALID_VALUE;
   if (record->kept) return record->kept->trim(keep), CUDA_SUCCESS;
   if (record->shared) return reap_shared(call, *record->shared, false);
+  give_back_freed();
   return wire::pool_trim(call, to_wire(pool), keep);
 }
 

@@ -1,6 +1,7 @@
 // What programs say of pools and ask of them: attributes, and who may access their memory.
 #include <cstring>
 
+#include "guest-driver/libcuda/api/freed_memory.h"
 #include "guest-driver/libcuda/api/pool.h"
 #include "guest-driver/libcuda/api/vmm_host.h"
 #include "guest-driver/libcuda/core/device.h"
@@ -103,6 +104,7 @@ CUresult set_access(Call& call, PoolRecord& pool, const CUmemAccessDesc& access)
   if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(access.location.id); result != CUDA_SUCCESS) return result;
   VirtualGpu& gpu = gpu_at(access.location.id);
+  give_back_freed();
   if (gpu.part == part_of_handle(pool.handle)) {
     return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
@@ -131,6 +133,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     reset_shared_usage(*record->shared, attribute);
     return CUDA_SUCCESS;
   }
+  give_back_freed();
   return wire::pool_set_attribute(call, record->handle, attribute, number);
 }
 
@@ -144,6 +147,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;
   const auto known = known_here(*record, attribute);
   uint64_t number = known.value_or(0);
+  if (!known) give_back_freed();
   const CUresult result = known ? CUDA_SUCCESS : wire::pool_get_attribute(call, record->handle, attribute, &number);
   if (result == CUDA_SUCCESS) std::memcpy(value, &number, bytes);
   return result;

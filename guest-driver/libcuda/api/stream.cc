@@ -7,6 +7,7 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/context_event.h"
 #include "guest-driver/libcuda/api/event.h"
+#include "guest-driver/libcuda/api/freed_memory.h"
 #include "guest-driver/libcuda/api/green.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed_space.h"
@@ -117,6 +118,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   if (call.failed()) return call.status();
   StreamRecord* const record = streams().find(stream);
   if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  give_back_freed_of_stream(record->handle);
   const CUresult result = wire::stream_destroy(call, record->handle);
   if (result != CUDA_SUCCESS) return result;
   forget_capture(record->handle);
@@ -134,6 +136,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   if (result == CUDA_SUCCESS) result = check_may_wait();
   if (result != CUDA_SUCCESS) return result;
   const bandsaw::managed::WorkWait wait(managed_work(), work_stream(call, on));
+  tell_synchronising();
   result = wire::stream_synchronize(call, on);
   if (result != CUDA_SUCCESS) return result;
   wait.succeeded();

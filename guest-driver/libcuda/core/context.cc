@@ -19,7 +19,7 @@ struct Registry {
   std::mutex changes;  // context_mutex()
   std::atomic<uint64_t> next_id{1};
   std::array<std::atomic<ContextEnded>, 16> ended{};
-  std::atomic<void (*)()> synchronised{nullptr};
+  std::atomic<void (*)()> synchronising{nullptr}, synchronised{nullptr};
 };
 
 // Leaked: used after static destructors.
@@ -82,6 +82,12 @@ void on_context_ended(ContextEnded function) {
     ContextEnded there = nullptr;
     if (entry.compare_exchange_strong(there, function) || there == function) return;
   }
+}
+
+void on_synchronising(void (*function)()) { registry().synchronising.store(function); }
+
+void tell_synchronising() {
+  if (const auto function = registry().synchronising.load(std::memory_order_relaxed)) function();
 }
 
 void on_synchronised(void (*function)()) { registry().synchronised.store(function); }

@@ -61,7 +61,10 @@ Context* context_of_handle(uint64_t handle);
 using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
 
-// Called when the program has waited for a context, a stream or an event. One function is remembered.
+// Called when the program is about to wait for a context, a stream or an event, and when it has waited. One function
+// is remembered for each.
+void on_synchronising(void (*function)());
+void tell_synchronising();
 void on_synchronised(void (*function)());
 void tell_synchronised();
 

@@ -65,6 +65,7 @@ CUresult synchronise(CUcontext context, const char* entry = __builtin_FUNCTION()
   if (const CUresult result = find_alive(context, &found); result != CUDA_SUCCESS) return result;
   Call call(entry);
   const managed::WorkWait wait(managed_work(), found->handle);
+  tell_synchronising();
   const CUresult result = wire::context_synchronize(call, found->handle);
   if (result != CUDA_SUCCESS) return result;
   wait.succeeded();
