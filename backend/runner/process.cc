@@ -212,7 +212,8 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   const bool behind = !waiting_.empty() || busy();
   if (!behind && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
-  const RecordUse use = use_of(checked, ring->id());
+  RecordUse use = use_of(checked, ring->id());
+  use.in_graphs = objects_->is_in_graphs(use.event) || objects_->is_in_graphs(use.other_event);
   if (behind && waiting_.lets_past(use) && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
   if (behind && !poisoned()) awaits_compiler(checked);  // compiled beside what it waits for

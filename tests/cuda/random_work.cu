@@ -40,11 +40,14 @@ static const char* kModule = R"(
 class Player : public Operations {
  public:
   Player(unsigned seed, bool alone) : Operations(seed), alone_(alone) {
-    CHECK(cudaMalloc(&rounds_left_, 2 * kStreams * sizeof(unsigned)));
-    CHECK(cudaMemset(rounds_left_, 0, 2 * kStreams * sizeof(unsigned)));
+    CHECK(cudaHostAlloc(&rounds_left_, 2 * kStreams * sizeof(unsigned), cudaHostAllocMapped));
+    std::fill_n(rounds_left_, 2 * kStreams, 0);
     handed_over_ = rounds_left_ + kStreams;
     const cudaChannelFormatDesc format = cudaCreateChannelDesc<unsigned>();
-    for (cudaArray_t& array : arrays_) CHECK(cudaMallocArray(&array, &format, kArrayWidth, kArrayHeight));
+    for (int i = 0; i < kStreams; ++i) {
+      on(i);
+      CHECK(cudaMallocArray(&arrays_[i], &format, kArrayWidth, kArrayHeight));
+    }
   }
 
   void step() {
@@ -57,7 +60,7 @@ class Player : public Operations {
     catch_up();
     Operations::finish();
     for (const cudaArray_t array : arrays_) CHECK(cudaFreeArray(array));
-    CHECK(cudaFree(rounds_left_));
+    CHECK(cudaFreeHost(rounds_left_));
   }
 
  private:
@@ -77,7 +80,7 @@ class Player : public Operations {
     if (what == 10) return synchronize();
     if (what <= 12) return capture();
     const int stream = any_stream();
-    run(any_operation(stream), streams_[stream]);
+    run(any_operation(stream), on(stream));
   }
 
   static void run(const Operation& operation, cudaStream_t stream) {
@@ -87,7 +90,7 @@ class Player : public Operations {
 
   // All that was begun is over; what it needed is free again.
   void catch_up() {
-    for (const cudaStream_t stream : streams_) CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < kStreams; ++i) CHECK(cudaStreamSynchronize(on(i)));
     operations_ended();
     for (const cudaGraphExec_t graph : graphs_) CHECK(cudaGraphExecDestroy(graph));
     graphs_.clear();
@@ -95,13 +98,14 @@ class Player : public Operations {
 
   // A graph of a few operations, on one stream or on two beside each other, launched a few times.
   void capture() {
-    const int stream = any_stream_apart(), side = kApartFirst + (stream - kApartFirst + 1) % (kStreams - kApartFirst);
-    const bool fork = up_to(2);
+    const int stream = any_stream_apart(), side = next_apart(stream);
+    const bool fork = devices_ == 1 && up_to(2);
+    const Range here = of_device(device_of(stream));  // a graph is of one device
     std::vector<Operation> main, beside;
-    for (unsigned i = up_to(4); i < 4; ++i) main.push_back(any_operation(stream, fork ? Range{0, 4} : Range{}));
+    for (unsigned i = up_to(4); i < 4; ++i) main.push_back(any_operation(stream, fork ? Range{0, 4} : here));
     for (unsigned i = up_to(3); fork && i < 3; ++i) beside.push_back(any_operation(stream, {4, kBuffers}));
 
-    CHECK(cudaStreamBeginCapture(streams_[stream], cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaStreamBeginCapture(on(stream), cudaStreamCaptureModeThreadLocal));
     if (fork) follow(streams_[side], streams_[stream]);
     for (const Operation& operation : main) operation.issue(streams_[stream]);
     for (const Operation& operation : beside) operation.issue(streams_[side]);
@@ -115,6 +119,8 @@ class Player : public Operations {
       CHECK(cudaGraphLaunch(exec, streams_[stream]));
     }
   }
+  static int next_apart(int stream) { return kApartFirst + (stream - kApartFirst + 1) % (kStreams - kApartFirst); }
+  // Both are of the thread's device.
   static void follow(cudaStream_t later, cudaStream_t earlier) {
     cudaEvent_t event;
     CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -149,6 +155,7 @@ class Player : public Operations {
     unsigned rounds = up_to(6), factor = static_cast<unsigned>(random_()), summand = 7, *left = rounds_left_ + stream;
     cudaGraph_t graph;
     cudaGraphConditionalHandle handle;
+    on(stream);
     CHECK(cudaGraphCreate(&graph, 0));
     CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 0, 0));
     void* begin[] = {&handle, &left, &rounds};
@@ -176,6 +183,7 @@ class Player : public Operations {
     size_t count = part.count;
     void* arguments[] = {&at, &count, &factor, &summand};
     cudaGraph_t graph;
+    on(stream);
     CHECK(cudaGraphCreate(&graph, 0));
     const cudaGraphNode_t node = add_kernel(graph, reinterpret_cast<void*>(affine), arguments, nullptr);
     cudaGraphExec_t exec;
@@ -200,7 +208,7 @@ class Player : public Operations {
     const Part part = any_part(stream);
     Words words = any_words(part.count);
     std::copy(words.begin(), words.end(), part.model());
-    CHECK(cudaMemcpyAsync(part.at(), words.data(), part.bytes(), cudaMemcpyHostToDevice, streams_[stream]));
+    CHECK(cudaMemcpyAsync(part.at(), words.data(), part.bytes(), cudaMemcpyHostToDevice, on(stream)));
     if (part.buffer->kind == Kind::kMapped) CHECK(cudaStreamSynchronize(streams_[stream]));  // it is a copy of the host
     std::fill(words.begin(), words.end(), 0xdeadu);
   }
@@ -209,7 +217,7 @@ class Player : public Operations {
     const int stream = any_stream();
     const Part part = any_part(stream);
     Words words(part.count);
-    CHECK(cudaMemcpyAsync(words.data(), part.at(), part.bytes(), cudaMemcpyDefault, streams_[stream]));
+    CHECK(cudaMemcpyAsync(words.data(), part.at(), part.bytes(), cudaMemcpyDefault, on(stream)));
     CHECK(cudaStreamSynchronize(streams_[stream]));
     expect_equal(words.data(), part.model(), part.count);
   }
@@ -222,7 +230,7 @@ class Player : public Operations {
 
   void replace_stream() {
     const int stream = kMadeFirst + static_cast<int>(up_to(kStreams - kMadeFirst));
-    const cudaStream_t old = streams_[stream];
+    const cudaStream_t old = on(stream);
     make_stream(stream);
     follow(streams_[stream], old);
     CHECK(cudaStreamDestroy(old));  // what is on it goes on
@@ -231,8 +239,11 @@ class Player : public Operations {
   void touch_managed() {
     Buffer& buffer = any_buffer();
     if (buffer.kind != Kind::kManaged || !(alone_ || concurrent_managed_)) return;
-    if (concurrent_managed_) CHECK(cudaEventSynchronize(buffer.event));
-    if (!concurrent_managed_) CHECK(cudaDeviceSynchronize());
+    if (concurrent_managed_) CHECK(cudaEventSynchronize(event_of(buffer)));
+    for (int device = 0; !concurrent_managed_ && device < devices_; ++device) {
+      CHECK(cudaSetDevice(device));
+      CHECK(cudaDeviceSynchronize());
+    }
     const Part part = this->part(buffer);
     expect_equal(part.at(), part.model(), part.count);
     for (size_t i = 0; i < part.count; i += 1 + up_to(100)) part.at()[i] = part.model()[i] = up_to(1000);
@@ -245,6 +256,7 @@ class Player : public Operations {
     CUfunction function;
     CUdeviceptr summand;
     size_t bytes;
+    on(stream);
     CHECK_DRIVER(cuModuleLoadData(&module, kModule));
     CHECK_DRIVER(cuModuleGetFunction(&function, module, "add"));
     CHECK_DRIVER(cuModuleGetGlobal(&summand, &bytes, module, "summand"));
@@ -260,12 +272,13 @@ class Player : public Operations {
 
   // From stream to stream without an event.
   void hand_over_by_word() {
-    const int first = any_stream_apart(), second = kApartFirst + (first - kApartFirst + 1) % (kStreams - kApartFirst);
+    const int first = any_stream_apart(), second = next_apart(first);
+    if (device_of(first) != device_of(second)) return;
     const auto word = reinterpret_cast<CUdeviceptr>(handed_over_ + first);
     const Part part = any_part(first);
-    run(kernel(part, 3, 1), streams_[first]);
+    run(kernel(part, 3, 1), on(first));
     CHECK_DRIVER(cuStreamWriteValue32(streams_[first], word, ++hand_overs_, 0));
-    CHECK_DRIVER(cuStreamWaitValue32(streams_[second], word, hand_overs_, CU_STREAM_WAIT_VALUE_GEQ));
+    CHECK_DRIVER(cuStreamWaitValue32(on(second), word, hand_overs_, CU_STREAM_WAIT_VALUE_GEQ));
     run(kernel(part, 5, 1), streams_[second]);
     part.buffer->last = second;
     CHECK_DRIVER(cuStreamWriteValue32(streams_[second], word, 0, 0));
@@ -277,20 +290,20 @@ class Player : public Operations {
     const auto [from, to] = two_parts(stream);
     if (to.count < kArrayWidth * kArrayHeight) return;
     const size_t row = kArrayWidth * sizeof(unsigned);
-    const cudaStream_t on = streams_[stream];
+    const cudaStream_t on = this->on(stream);
     CHECK(cudaMemcpy2DToArrayAsync(arrays_[stream], 0, 0, from.at(), row, row, kArrayHeight, cudaMemcpyDefault, on));
     CHECK(cudaMemcpy2DFromArrayAsync(to.at(), row, arrays_[stream], 0, 0, row, kArrayHeight, cudaMemcpyDefault, on));
     std::copy_n(from.model(), kArrayWidth * kArrayHeight, to.model());
   }
 
   void synchronize() {
-    const cudaStream_t stream = streams_[any_stream()];
+    const cudaStream_t stream = on(any_stream());
     const unsigned what = up_to(5);
     if (what == 0) CHECK(cudaStreamSynchronize(stream));
-    if (what == 1) CHECK(cudaEventSynchronize(any_buffer().event));
+    if (what == 1) CHECK(cudaEventSynchronize(event_of(any_buffer())));
     if (what == 2 && alone_) CHECK(cudaDeviceSynchronize());
     const cudaError_t said = what == 3   ? cudaStreamQuery(stream)
-                             : what == 4 ? cudaEventQuery(any_buffer().event)
+                             : what == 4 ? cudaEventQuery(event_of(any_buffer()))
                                          : cudaSuccess;
     EXPECT(said == cudaSuccess || said == cudaErrorNotReady);
   }
@@ -308,9 +321,21 @@ static void play(unsigned seed, int operations, bool alone) {
   player.finish();
 }
 
+// Kernels of each device reach the memory of all, but for that of pools.
+static void reach_peers() {
+  int devices;
+  CHECK(cudaGetDeviceCount(&devices));
+  for (int device = 0; device < devices; ++device) {
+    CHECK(cudaSetDevice(device));
+    for (int other = 0; other < devices; ++other)
+      if (other != device) CHECK(cudaDeviceEnablePeerAccess(other, 0));
+  }
+}
+
 int main(int count, char** arguments) {
   EXPECT(count == 4);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what is wrong is told although other threads work while this one exits
+  reach_peers();
   const unsigned first = static_cast<unsigned>(std::atoi(arguments[1]));
   const int seeds = std::atoi(arguments[2]), operations = std::atoi(arguments[3]);
   for (unsigned seed = first; seed < first + static_cast<unsigned>(seeds); ++seed) {

@@ -1,5 +1,5 @@
-// A thread's buffers in all kinds of memory, its streams, and a model of what the buffers hold. Each buffer's
-// operations are ordered by streams and events.
+// A thread's buffers in all kinds of memory, its streams on all devices, and a model of what the buffers hold. Each
+// buffer's operations are ordered by streams and events.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +29,8 @@ struct Range {
 class World {
  public:
   explicit World(unsigned seed) : random_(seed) {
-    int device;
-    CHECK(cudaGetDevice(&device));
-    CHECK(cudaDeviceGetAttribute(&concurrent_managed_, cudaDevAttrConcurrentManagedAccess, device));
+    CHECK(cudaGetDeviceCount(&devices_));
+    CHECK(cudaDeviceGetAttribute(&concurrent_managed_, cudaDevAttrConcurrentManagedAccess, 0));
     streams_[0] = nullptr;
     streams_[1] = cudaStreamPerThread;
     for (int i = kMadeFirst; i < kStreams; ++i) make_stream(i);
@@ -55,9 +54,9 @@ class World {
     Kind kind;
     unsigned* at = nullptr;
     Words model;
-    int last = -1;  // the stream that used it last; its event lies behind that
-    cudaEvent_t event = nullptr;
-    bool taken = false;  // by operations that are being put on `last`
+    int last = -1;                    // the stream that used it last
+    std::vector<cudaEvent_t> events;  // by device; that of the stream's device lies behind that use
+    bool taken = false;               // by operations that are being put on `last`
   };
   struct Part {
     Buffer* buffer;
@@ -76,7 +75,25 @@ class World {
     return words;
   }
 
+  // Each device has buffers of its own.
+  int home_of(size_t buffer) const { return static_cast<int>(buffer * static_cast<size_t>(devices_) / kBuffers); }
+  Range of_device(int device) const {
+    Range range{kBuffers, 0};
+    for (size_t i = 0; i < kBuffers; ++i)
+      if (home_of(i) == device) range = {std::min(range.first, i), i + 1};
+    return range;
+  }
+  int device_of(int stream) const { return stream % devices_; }
+  // The stream, whose device becomes the thread's.
+  cudaStream_t on(int stream) {
+    CHECK(cudaSetDevice(device_of(stream)));
+    return streams_[stream];
+  }
+  // Behind what the buffer was used for.
+  cudaEvent_t event_of(const Buffer& buffer) const { return buffer.events[device_of(buffer.last)]; }
+
   void make_stream(int i) {
+    CHECK(cudaSetDevice(device_of(i)));
     int least, greatest;
     CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     const int priority = greatest + static_cast<int>(up_to(static_cast<size_t>(least - greatest) + 1));
@@ -88,20 +105,27 @@ class World {
     buffer.model = any_words(1 + up_to(kWordsMost));
     const size_t bytes = buffer.model.size() * sizeof(unsigned);
     buffer.kind = static_cast<Kind>(up_to(static_cast<size_t>(Kind::kKinds)));
-    buffer.last = any_stream();
-    const cudaStream_t stream = streams_[buffer.last];
+    if (devices_ > 1 && buffer.kind == Kind::kOrdered) buffer.kind = Kind::kPlain;  // other devices reach it
+    do {
+      buffer.last = any_stream();
+    } while (device_of(buffer.last) != home_of(&buffer - buffers_));
+    const cudaStream_t stream = on(buffer.last);
     if (buffer.kind == Kind::kPlain) CHECK(cudaMalloc(&buffer.at, bytes));
     if (buffer.kind == Kind::kOrdered) CHECK(cudaMallocAsync(&buffer.at, bytes, stream));
     if (buffer.kind == Kind::kManaged) CHECK(cudaMallocManaged(&buffer.at, bytes));
     if (buffer.kind == Kind::kMapped) CHECK(cudaHostAlloc(&buffer.at, bytes, cudaHostAllocMapped));
     CHECK(cudaMemcpyAsync(buffer.at, buffer.model.data(), bytes, cudaMemcpyDefault, stream));
     CHECK(cudaStreamSynchronize(stream));
-    CHECK(cudaEventCreateWithFlags(&buffer.event, up_to(2) ? cudaEventDisableTiming : cudaEventDefault));
-    CHECK(cudaEventRecord(buffer.event, stream));
+    buffer.events.resize(static_cast<size_t>(devices_));
+    for (int device = 0; device < devices_; ++device) {
+      CHECK(cudaSetDevice(device));
+      CHECK(cudaEventCreateWithFlags(&buffer.events[device], up_to(2) ? cudaEventDisableTiming : cudaEventDefault));
+    }
+    CHECK(cudaEventRecord(event_of(buffer), on(buffer.last)));
   }
 
   void drop_buffer(Buffer& buffer) {
-    const cudaStream_t stream = streams_[buffer.last];
+    const cudaStream_t stream = on(buffer.last);
     Words got(buffer.model.size());
     CHECK(cudaMemcpyAsync(got.data(), buffer.at, got.size() * sizeof(unsigned), cudaMemcpyDefault, stream));
     CHECK(cudaStreamSynchronize(stream));
@@ -109,18 +133,18 @@ class World {
     if (buffer.kind == Kind::kOrdered) CHECK(cudaFreeAsync(buffer.at, stream));
     if (buffer.kind == Kind::kPlain || buffer.kind == Kind::kManaged) CHECK(cudaFree(buffer.at));
     if (buffer.kind == Kind::kMapped) CHECK(cudaFreeHost(buffer.at));
-    CHECK(cudaEventDestroy(buffer.event));
+    for (const cudaEvent_t event : buffer.events) CHECK(cudaEventDestroy(event));
   }
 
   // The stream goes on when what was done with the buffer is over. finish_use() says that all is on the stream.
   void take(Buffer& buffer, int stream) {
-    if (buffer.last != stream) CHECK(cudaStreamWaitEvent(streams_[stream], buffer.event, 0));
+    if (buffer.last != stream) CHECK(cudaStreamWaitEvent(on(stream), event_of(buffer), 0));
     buffer.last = stream;
     buffer.taken = true;
   }
   void finish_use() {
     for (Buffer& buffer : buffers_) {
-      if (std::exchange(buffer.taken, false)) CHECK(cudaEventRecord(buffer.event, streams_[buffer.last]));
+      if (std::exchange(buffer.taken, false)) CHECK(cudaEventRecord(event_of(buffer), on(buffer.last)));
     }
   }
 
@@ -145,7 +169,7 @@ class World {
   }
 
   std::mt19937 random_;
-  int concurrent_managed_ = 0;
+  int devices_ = 1, concurrent_managed_ = 0;
   cudaStream_t streams_[kStreams];
   Buffer buffers_[kBuffers];
 };

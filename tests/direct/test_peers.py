@@ -41,6 +41,12 @@ def test_devices_reach_each_other(peers, names):
     assert "does not reach" not in output
 
 
+@pytest.mark.parametrize("names", ["left,right", "right,third"])  # of two devices, and of one
+def test_random_work_of_two_devices(peers, names):
+    status, output = Program(SOURCES / "random_work.cu").run(peers.program_environment(names), 120)
+    assert status == 0, output
+
+
 def test_kernels_of_two_devices_wait_for_each_other(peers):
     status, output = _start(peers, "turns").finish(60)
     assert status == 0, output

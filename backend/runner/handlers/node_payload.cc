@@ -96,6 +96,13 @@ CUresult decode_handle(Objects& objects, HandleKind kind, Bytes payload, std::sh
   return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+CUresult decode_event(Objects& objects, Bytes payload, NodeContent* content) {
+  uint64_t handle = 0;
+  const CUresult result = decode_handle(objects, HandleKind::kEvent, payload, &content->event);
+  if (result == CUDA_SUCCESS && read(payload, &handle)) objects.note_in_graphs(handle);
+  return result;
+}
+
 // The handle alone is a graph that is copied.
 CUresult decode_child(Objects& objects, Bytes payload, NodeContent* content) {
   vgpu_moved_child_node child;
@@ -175,7 +182,7 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, uint32_t type,
       return payload.empty() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      return decode_handle(objects, HandleKind::kEvent, payload, &content->event);
+      return decode_event(objects, payload, content);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return decode_alloc(objects, payload, content);

@@ -38,6 +38,7 @@ void Handlers::stream_synchronize(C, R<Stream> stream, wire::Answer answer) {
 CUresult Handlers::stream_query(C, R<Stream> stream) { return device_.stream_query(stream); }
 
 CUresult Handlers::stream_wait_event(C, R<Stream> stream, R<Event> event, uint32_t flags) {
+  if (flags & CU_EVENT_WAIT_EXTERNAL) world_.objects.note_in_graphs(event.handle);
   return device_.stream_wait_event(stream, event, flags);
 }
 
@@ -89,10 +90,12 @@ CUresult Handlers::event_create(C call, uint32_t flags, uint64_t* event) {
 CUresult Handlers::event_destroy(C, R<Event> event) {
   if (!table().remove(HandleKind::kEvent, event.handle)) return CUDA_ERROR_INVALID_HANDLE;
   withdraw(event.handle);
+  world_.objects.forget_in_graphs(event.handle);
   return device_.event_destroy(event);
 }
 
 CUresult Handlers::event_record(C, R<Event> event, R<Stream> stream, uint32_t flags) {
+  if (flags & CU_EVENT_RECORD_EXTERNAL) world_.objects.note_in_graphs(event.handle);
   return device_.event_record(event, stream, flags);
 }
 

@@ -23,6 +23,22 @@ StreamRef Objects::find_stream(const wire::CallContext& call, uint64_t handle) {
   return stream;
 }
 
+void Objects::note_in_graphs(uint64_t event) {
+  std::lock_guard lock(mutex_);
+  if (in_graphs_.size() >= kEventsMost) all_in_graphs_ = true;
+  if (!all_in_graphs_) in_graphs_.insert(event);
+}
+
+bool Objects::is_in_graphs(uint64_t event) {
+  std::lock_guard lock(mutex_);
+  return event != 0 && (all_in_graphs_ || in_graphs_.contains(event));
+}
+
+void Objects::forget_in_graphs(uint64_t event) {
+  std::lock_guard lock(mutex_);
+  in_graphs_.erase(event);
+}
+
 void Objects::forget_ring(uint32_t ring) {
   std::vector<StreamRef> gone;
   {

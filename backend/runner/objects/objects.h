@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <unordered_set>
 
 #include "backend/runner/objects/handles.h"
 #include "guest-driver/uapi/wire_server.h"
@@ -21,6 +22,11 @@ class Objects : public wire::HandleSource {
   // first use.
   StreamRef find_stream(const wire::CallContext& call, uint64_t handle) override;
 
+  // Events that graphs may record or wait for, by handle, until they are destroyed.
+  void note_in_graphs(uint64_t event);
+  bool is_in_graphs(uint64_t event);
+  void forget_in_graphs(uint64_t event);
+
   // The special streams go with their ring or context.
   void forget_ring(uint32_t ring);
   void forget_context(const Context* context);
@@ -34,7 +40,11 @@ class Objects : public wire::HandleSource {
   Device* const device_;
   HandleTable table_;
   std::mutex mutex_;
+  static constexpr size_t kEventsMost = 1 << 16;  // those that went with their context stay here
+
   std::map<const Context*, Special> special_;  // guarded by mutex_
+  std::unordered_set<uint64_t> in_graphs_;     // the same
+  bool all_in_graphs_ = false;                 // the same; there were too many: any may be
 };
 
 }  // namespace bandsaw::runner

@@ -69,18 +69,19 @@ void WaitingUses::remove(const RecordUse& use) {
 }
 
 bool WaitingUses::lets_past(const RecordUse& use, const StreamOrder& under_way) const {
+  const bool in_graph = use.in_graphs && graphs_ != 0;
   switch (use.order) {
     case Order::kNone:
       return true;
     case Order::kEventDone:
-      return graphs_ == 0 && !recorded_.contains(use.event) && !recorded_.contains(use.other_event);
+      return !in_graph && !recorded_.contains(use.event) && !recorded_.contains(use.other_event);
     case Order::kEventEnd:
-      return graphs_ == 0 && !recorded_.contains(use.event) && !awaited_.contains(use.event) &&
+      return !in_graph && !recorded_.contains(use.event) && !awaited_.contains(use.event) &&
              !asked_.contains(use.event);
     case Order::kStreamDone:
       return streams_.may_ask(use.stream) && under_way.may_ask(use.stream);
     case Order::kStream:
-      if (use.event != 0 && (graphs_ != 0 || recorded_.contains(use.event))) return false;
+      if (use.event != 0 && (in_graph || recorded_.contains(use.event))) return false;
       if (use.records && awaited_.contains(use.event)) return false;
       // What writes the word may be among these: work behind the wait would have taken its place at the gate.
       if (use.waits_word && !(streams_.empty() && under_way.empty())) return false;

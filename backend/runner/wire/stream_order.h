@@ -20,6 +20,7 @@ struct RecordUse {
   bool query = false;                   // an answer is wanted at once: not yet is one
   bool records = false, waits = false;  // the stream records the event, or waits for it
   bool waits_word = false;              // the stream waits for a word that any work may write
+  bool in_graphs = true;                // graphs may record an event of these, or wait for it
 };
 
 // `ring`: whose default stream is meant. Nothing in the record is trusted but its size.

@@ -44,7 +44,7 @@ CUresult import_opened(Call& call, const SharedMemoryToken& token, OpenedMemory*
 }
 
 CUresult unmap_opened(Call& call, const OpenedMemory& opened) {
-  CUresult result = wire::context_synchronize(call, call.context());
+  CUresult result = wire::settle(call);  // also beside captures
   const CUresult unmapped = wire::memory_unmap(call, opened.base, opened.bytes);
   if (result == CUDA_SUCCESS) result = unmapped;
   const CUresult freed = wire::address_free(call, opened.base, opened.bytes);

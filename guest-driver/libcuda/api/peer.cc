@@ -116,9 +116,7 @@ ShownAt hide_range(ShownAt shown, bool wait) {
   VirtualGpu* const gpu = gpu_of_part(part);
   if (!gpu || mapped == peers().mapped.end() || --mapped->second.ranges) return next;
   Call call(*gpu);
-  for (const auto& [context, peer] : peers().enabled) {
-    if (wait && context->gpu == gpu && context->alive()) wire::context_synchronize(call, context->handle);
-  }
+  if (wait && any_context(*gpu)) wire::settle(call);  // its work may use the memory; other threads may be capturing
   // Where the device that lent it is gone, it is unmapped already.
   unmap_borrowed(call, mapped->first.second, mapped->second.bytes);
   peers().mapped.erase(mapped);

@@ -77,7 +77,7 @@ CUresult bind_reference(Call& call, ModuleReference* reference) {
   if (!reference->has_resource || !reference->module) return CUDA_SUCCESS;
   const uint64_t old = reference->bound;
   if (old)
-    if (const CUresult result = wire::context_synchronize(call, reference->context)) return result;
+    if (const CUresult result = wire::settle(call)) return result;
   uint64_t made = 0;
   if (reference->surface) {
     const uint64_t array = to_wire(reference->resource.res.array.hArray);

@@ -186,6 +186,24 @@ TEST_F(GraphGatesTest, AGraphPassesTheGatesOfAllItsEngines) {
   EXPECT_EQ(gate(Engine::kCopyOut).asked, 0u);
 }
 
+// Who asks may be what the graph's stream waits for: the program, of another device's work.
+TEST_F(GraphGatesTest, AnEventOfNoGraphIsAskedAfterWhileAGraphWaitsAtItsGate) {
+  const auto make_event = [&] {
+    return ring_.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
+  };
+  const uint64_t graph = make_graph(), its_own = make_event(), other = make_event();
+  add_fill(graph);
+  add_node(graph, CU_GRAPH_NODE_TYPE_EVENT_RECORD, its_own);
+  launch(instantiate(graph));
+  TestRing::wait([&] { return gate(Engine::kCompute).asked == 1; });
+  EXPECT_EQ(ring_.call(Opcode::kEventQuery, wire::EventQueryArgs{other}).result, CUDA_SUCCESS);
+  const uint64_t query = ring_.send(Opcode::kEventQuery, wire::EventQueryArgs{its_own});
+  settle();
+  EXPECT_NE(TestRing::load(ring_.header->reply_seq), query);  // the graph may record it
+  EXPECT_TRUE(grant_launches(1));
+  EXPECT_EQ(ring_.answer(query).result, CUDA_SUCCESS);
+}
+
 TEST_F(GraphGatesTest, AGraphOfCopiesPassesTheirGateAlone) {
   const uint64_t graph = make_graph();
   add_copy_in(graph, 64 << 10);
