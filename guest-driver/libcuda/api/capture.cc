@@ -144,6 +144,7 @@ void forget_capture(uint64_t wire_stream) {
 
 CUresult check_captured(uint64_t wire_stream) {
   Call call;
+  if (!require_context(call, from_wire<CUstream>(wire_stream))) return call.status();
   vgpu_capture_info info{};
   const CUresult result = wire::capture_info(call, wire_stream, &info, nullptr);
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
@@ -186,6 +187,7 @@ CUresult is_capturing(uint64_t wire_stream, bool* capturing) {
   *capturing = false;
   if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
   Call call;
+  if (!require_context(call, from_wire<CUstream>(wire_stream))) return call.status();
   vgpu_capture_info info{};
   const CUresult result = wire::capture_info(call, wire_stream, &info, nullptr);
   if (result != CUDA_SUCCESS) return result;

@@ -18,7 +18,7 @@ struct Registry {
   std::vector<Context*> all;
   std::mutex changes;  // context_mutex()
   std::atomic<uint64_t> next_id{1};
-  std::array<std::atomic<ContextEnded>, 16> ended{};
+  std::array<std::atomic<ContextEnded>, 32> ended{};
   std::atomic<void (*)()> synchronising{nullptr}, synchronised{nullptr};
 };
 

@@ -57,7 +57,7 @@ Context* context_of_handle(uint64_t handle);
 
 // Called when a context's objects are going away on the host (destroy, reset, last release of the primary one), before
 // the wire call: for what the guest keeps about the context. Adding the same function twice adds it once; at
-// most 16.
+// most 32.
 using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
 
