@@ -32,6 +32,8 @@ class Objects : public wire::HandleSource {
   void forget_context(const Context* context);
 
  private:
+  static constexpr size_t kEventsMost = 1 << 16;  // those that went with their context stay in in_graphs_
+
   struct Special {
     StreamRef legacy;
     std::map<uint32_t, StreamRef> per_thread;  // by ring
@@ -40,11 +42,9 @@ class Objects : public wire::HandleSource {
   Device* const device_;
   HandleTable table_;
   std::mutex mutex_;
-  static constexpr size_t kEventsMost = 1 << 16;  // those that went with their context stay here
-
   std::map<const Context*, Special> special_;  // guarded by mutex_
   std::unordered_set<uint64_t> in_graphs_;     // the same
-  bool all_in_graphs_ = false;                 // the same; there were too many: any may be
+  bool all_in_graphs_ = false;                 // the same; there were too many, so any event may be
 };
 
 }  // namespace bandsaw::runner

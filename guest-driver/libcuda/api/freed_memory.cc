@@ -30,6 +30,12 @@ Freed& freed() {
   return all;
 }
 
+// With which the stream goes.
+uint64_t context_of(const Call& call, uint64_t stream) {
+  const StreamRecord* const made = stream > VGPU_STREAM_PER_THREAD ? streams().find(stream) : nullptr;
+  return made ? made->context->handle : call.context();
+}
+
 void publish(const std::vector<FreedBlock>& blocks) {
   for (const FreedBlock& block : blocks) {
     VirtualGpu* const gpu = gpu_of_part(part_of_handle(block.pool));
@@ -105,7 +111,7 @@ CUresult free_in_order(Call& call, const Range& range, uint64_t stream) {
   if (range.kind != RangeKind::kPool || stream == VGPU_STREAM_PER_THREAD || active_captures != 0) {
     return wire::memory_free_async(call, range.base, stream);
   }
-  publish(all.memory.keep({range.base, range.bytes, range.pool, stream, call.context()}));
+  publish(all.memory.keep({range.base, range.bytes, range.pool, stream, context_of(call, stream)}));
   all.any = !all.memory.empty();
   return CUDA_SUCCESS;
 }
@@ -114,7 +120,7 @@ uint64_t allocate_freed(Call& call, uint64_t pool, uint64_t bytes, uint64_t stre
   Freed& all = freed();
   if (!all.any.load(std::memory_order_relaxed)) return 0;
   std::lock_guard lock(all.mutex);
-  const uint64_t base = all.memory.take({0, bytes, pool, stream, call.context()});
+  const uint64_t base = all.memory.take({0, bytes, pool, stream, context_of(call, stream)});
   all.any = !all.memory.empty();
   return base;
 }
