@@ -309,7 +309,7 @@ class Player : public Operations {
   }
 
   const bool alone_;
-  unsigned *rounds_left_ = nullptr, *handed_over_ = nullptr;  // on the device, for each stream
+  unsigned *rounds_left_ = nullptr, *handed_over_ = nullptr;  // in mapped memory, for each stream
   cudaArray_t arrays_[kStreams];
   std::vector<cudaGraphExec_t> graphs_;
   unsigned hand_overs_ = 0;

@@ -1,5 +1,5 @@
-// A thread's buffers in all kinds of memory, its streams on all devices, and a model of what the buffers hold. Each
-// buffer's operations are ordered by streams and events.
+// A thread's buffers in all kinds of memory, its streams on up to three devices, and a model of what the buffers hold.
+// Each buffer's operations are ordered by streams and events.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,7 @@ class World {
  public:
   explicit World(unsigned seed) : random_(seed) {
     CHECK(cudaGetDeviceCount(&devices_));
+    devices_ = std::min(devices_, kDevicesMost);
     CHECK(cudaDeviceGetAttribute(&concurrent_managed_, cudaDevAttrConcurrentManagedAccess, 0));
     streams_[0] = nullptr;
     streams_[1] = cudaStreamPerThread;
@@ -47,6 +48,7 @@ class World {
   static constexpr int kStreams = 6, kMadeFirst = 2;  // the first two streams are always there
   // Behind this one they do not wait for the legacy stream, which other threads use while these capture.
   static constexpr int kApartFirst = 3;
+  static constexpr int kDevicesMost = 3;  // so that each has two streams and two buffers
   static constexpr size_t kWordsMost = 20000;
   enum class Kind { kPlain, kOrdered, kManaged, kMapped, kKinds };
 

@@ -30,8 +30,9 @@ void Objects::note_in_graphs(uint64_t event) {
 }
 
 bool Objects::is_in_graphs(uint64_t event) {
+  if (event == 0) return false;
   std::lock_guard lock(mutex_);
-  return event != 0 && (all_in_graphs_ || in_graphs_.contains(event));
+  return all_in_graphs_ || in_graphs_.contains(event);
 }
 
 void Objects::forget_in_graphs(uint64_t event) {

@@ -122,6 +122,11 @@ CUresult update(CUstream stream, CUgraphNode* dependencies, size_t count, unsign
   return wire::capture_update(call, on, flags, as_bytes(dependencies, count));
 }
 
+CUresult ask_host(Call& call, uint64_t wire_stream, vgpu_capture_info* info) {
+  if (!require_context(call, from_wire<CUstream>(wire_stream))) return call.status();
+  return wire::capture_info(call, wire_stream, info, nullptr);
+}
+
 // Only a capture of mode RELAXED may end on another thread than the one that began it.
 CUresult check_thread(uint64_t stream) {
   Captures& all = captures();
@@ -144,9 +149,8 @@ void forget_capture(uint64_t wire_stream) {
 
 CUresult check_captured(uint64_t wire_stream) {
   Call call;
-  if (!require_context(call, from_wire<CUstream>(wire_stream))) return call.status();
   vgpu_capture_info info{};
-  const CUresult result = wire::capture_info(call, wire_stream, &info, nullptr);
+  const CUresult result = ask_host(call, wire_stream, &info);
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
     spoil(call, captures_where([](const Begun& one) {
             const StreamRecord* const stream = streams().find(one.stream);
@@ -187,9 +191,8 @@ CUresult is_capturing(uint64_t wire_stream, bool* capturing) {
   *capturing = false;
   if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
   Call call;
-  if (!require_context(call, from_wire<CUstream>(wire_stream))) return call.status();
   vgpu_capture_info info{};
-  const CUresult result = wire::capture_info(call, wire_stream, &info, nullptr);
+  const CUresult result = ask_host(call, wire_stream, &info);
   if (result != CUDA_SUCCESS) return result;
   if (info.status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   *capturing = info.status == CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -23,6 +23,8 @@ struct Freed {
   std::mutex mutex;
   FreedMemory memory;            // guarded by mutex
   std::atomic<bool> any{false};  // changed with the lock; what other threads do just now may be missed without it
+
+  void changed() { any = !memory.empty(); }
 };
 
 Freed& freed() {
@@ -50,7 +52,7 @@ bool give_back_if(const std::function<bool(const FreedBlock&)>& goes) {
   Freed& all = freed();
   std::lock_guard lock(all.mutex);
   const auto gone = all.memory.remove_if(goes);
-  all.any = !all.memory.empty();
+  all.changed();
   publish(gone);
   return !gone.empty();
 }
@@ -112,7 +114,7 @@ CUresult free_in_order(Call& call, const Range& range, uint64_t stream) {
     return wire::memory_free_async(call, range.base, stream);
   }
   publish(all.memory.keep({range.base, range.bytes, range.pool, stream, context_of(call, stream)}));
-  all.any = !all.memory.empty();
+  all.changed();
   return CUDA_SUCCESS;
 }
 
@@ -121,7 +123,7 @@ uint64_t allocate_freed(Call& call, uint64_t pool, uint64_t bytes, uint64_t stre
   if (!all.any.load(std::memory_order_relaxed)) return 0;
   std::lock_guard lock(all.mutex);
   const uint64_t base = all.memory.take({0, bytes, pool, stream, context_of(call, stream)});
-  all.any = !all.memory.empty();
+  all.changed();
   return base;
 }
 

@@ -104,10 +104,10 @@ CUresult set_access(Call& call, PoolRecord& pool, const CUmemAccessDesc& access)
   if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(access.location.id); result != CUDA_SUCCESS) return result;
   VirtualGpu& gpu = gpu_at(access.location.id);
-  give_back_freed();
   if (gpu.part == part_of_handle(pool.handle)) {
     return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
+  give_back_freed();
   return set_pool_access(call, pool, gpu, access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
@@ -147,8 +147,11 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;
   const auto known = known_here(*record, attribute);
   uint64_t number = known.value_or(0);
-  if (!known) give_back_freed();
-  const CUresult result = known ? CUDA_SUCCESS : wire::pool_get_attribute(call, record->handle, attribute, &number);
+  CUresult result = CUDA_SUCCESS;
+  if (!known) {
+    give_back_freed();
+    result = wire::pool_get_attribute(call, record->handle, attribute, &number);
+  }
   if (result == CUDA_SUCCESS) std::memcpy(value, &number, bytes);
   return result;
 }
