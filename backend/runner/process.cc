@@ -222,10 +222,10 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
 
 bool Process::pass_waiting(bool ahead) {
   at_gate_ = at_compiler_ = at_word_ = at_swapper_ = false;
+  const DeviceSection::Scope within(&device_section_);
   const bool unfinished = busy() || ahead || (standstill_.wanted() && !workers_->idle());
   const bool released = standstill_.advance(unfinished, !waiting_.empty());
   if (standstill_.at_rest()) return released;
-  const DeviceSection::Scope within(&device_section_);
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);

@@ -25,6 +25,7 @@
 #include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
 #include "backend/device/cuda/split_copy.h"
+#include "backend/device/cuda/streams.h"
 #include "backend/device/cuda/time_slice_meter.h"
 #include "backend/device/cuda/waiter.h"
 #include "backend/device/gives_again.h"
@@ -271,6 +272,7 @@ class CudaDevice final : public Device, public GivesAgain {
     as(stream).context->work.add();
     as(stream).work.add();
     if (as(stream).apart) as(stream).context->apart.add();
+    if (as(stream).handle == CU_STREAM_LEGACY) as(stream).context->legacy.add();
     const CUresult result = enter(as(stream).context);
     return result == CUDA_SUCCESS && as(stream).context->order ? keep_order(as(stream)) : result;
   }
@@ -295,13 +297,10 @@ class CudaDevice final : public Device, public GivesAgain {
   using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;
   std::vector<Unseen> unseen_streams(const CudaContextRef& context);
   void over(CUresult result, const std::function<CUresult()>& call, const Done& done);
-  StreamRef keep(std::shared_ptr<CudaStream> stream);
-  // Waits for what is on streams that do not capture. Blocks.
-  CUresult settle_beside_captures();
   // From now on the engine is not kept.
   void keep_no_more();
-  // Waits for all work of the program's in the context, which is current. Blocks.
-  CUresult context_idle();
+  // Has the driver write what kernels printed and pools give back what they may; all is done.
+  CUresult flush();
   // Waits for all work of the context, and then calls `then`.
   void when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done);
   // Tells `done` when what was put on the stream so far is done; on failure it is not called.
@@ -343,6 +342,7 @@ class CudaDevice final : public Device, public GivesAgain {
   // device_memory.cc
   CUresult free_pooled(uint64_t address, CUstream stream);
   void settle_pools();
+  void trim_pools();
   void make_room();
   // Tries again if memory is missing, after make_room(). Without pool_mutex_.
   template <typename Call>
@@ -456,10 +456,6 @@ class CudaDevice final : public Device, public GivesAgain {
   std::unique_ptr<Along> along_;                             // at a standstill only; null: nothing goes along
   std::mutex managed_mutex_;
   std::unordered_map<uint64_t, Charge> managed_;  // guarded by managed_mutex_: by address
-  std::mutex streams_mutex_;
-  std::vector<std::weak_ptr<CudaStream>> streams_;  // guarded by streams_mutex_: some may have gone
-  size_t streams_most_ = 64;                        // guarded by streams_mutex_: then it is swept
-  std::atomic<bool> lost_streams_{false};           // one was destroyed with work on it
   std::mutex local_mutex_;
   Charge local_charge_;  // guarded by local_mutex_: local memory beyond what contexts begin with
   std::mutex arrays_mutex_;
@@ -470,11 +466,11 @@ class CudaDevice final : public Device, public GivesAgain {
   std::mutex graphs_mutex_;
   std::unordered_map<CUgraph, std::weak_ptr<CudaGraph>> graphs_;  // guarded by graphs_mutex_
   std::set<CudaGraphRef> captures_;                               // guarded by graphs_mutex_: under way
-  std::atomic<int> captures_active_{0};
 
   // Last members: their threads use everything above.
   std::unique_ptr<TimeSliceMeter> time_slices_;  // outlives what completions_ still waits for
   std::unique_ptr<Completions> completions_;
+  std::unique_ptr<Streams> streams_;
   std::unique_ptr<KeepAlive> keep_alive_;
   Waiter waiter_;
 };

@@ -111,6 +111,7 @@ Status CudaDevice::warm_up() {
   marks_ = std::make_unique<Marks>(driver_, pinned_.get());
   split_ = std::make_unique<SplitCopy>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
+  streams_ = std::make_unique<Streams>(driver_, completions_.get());
   time_slices_ = std::make_unique<TimeSliceMeter>(driver_, completions_.get(), host_);
   keep_alive_ = std::make_unique<KeepAlive>(driver_, pinned_.get());
   CUmemoryPool pool = nullptr;
@@ -184,7 +185,7 @@ void CudaDevice::tell_output() {
 
 void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes) {
   CUresult error = CUDA_SUCCESS;
-  if (captures_active_ > 0 && is_capturing(as(stream).handle, &error)) return;  // nothing runs now
+  if (streams_->some_capture() && is_capturing(as(stream).handle, &error)) return;  // nothing runs now
   time_slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
 }
 

@@ -24,19 +24,19 @@ CUresult CudaDevice::capture_begin(const StreamRef& stream, CUstreamCaptureMode,
   // The end of a time slice may not be looked for on a stream that captures by then, nor on the legacy one beside it.
   time_slices_->leave(as(stream).context);
   constexpr auto kMode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  const CUresult result = into ? driver_->cuStreamBeginCaptureToGraph(as(stream).handle, as(into).handle, after.data(),
-                                                                      nullptr, after.size(), kMode)
-                               : driver_->cuStreamBeginCapture(as(stream).handle, kMode);
-  if (result == CUDA_SUCCESS) ++captures_active_;
-  return check(result);
+  const auto begin = [&] {
+    return into ? driver_->cuStreamBeginCaptureToGraph(as(stream).handle, as(into).handle, after.data(), nullptr,
+                                                       after.size(), kMode)
+                : driver_->cuStreamBeginCapture(as(stream).handle, kMode);
+  };
+  return check(streams_->begin_capture(std::static_pointer_cast<CudaStream>(stream), begin));
 }
 
 CUresult CudaDevice::capture_end(const StreamRef& stream, GraphRef* graph) {
   if (const CUresult result = enter(stream)) return result;
   CUgraph captured = nullptr;
-  CUresult error = CUDA_SUCCESS;
-  if (is_capturing(as(stream).handle, &error)) --captures_active_;  // it ends in any case, be it without a graph
   const CUresult result = check(driver_->cuStreamEndCapture(as(stream).handle, &captured));
+  streams_->capture_ended(as(stream));  // be it without a graph
   if (result != CUDA_SUCCESS || !captured) return result;
   const CudaGraphRef wrapped = wrap_graph(captured, true);
   std::lock_guard lock(graphs_mutex_);

@@ -84,6 +84,7 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
     return check(result);
   }
   time_slices_->leave(gone);
+  const auto no_settling = streams_->lock_captures();
   if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   forget_current();
   const CUresult destroyed = gone->green ? partition_->destroy(*gone) : driver_->cuCtxDestroy(gone->handle);

@@ -41,7 +41,7 @@ Result<GuardPlace> CudaDevice::guard(uint64_t memory) {
   guarded_ = true;
   // What is mapped elsewhere, or not any more, must not be reached by a kernel that runs.
   heap_->set_before_changes([this] {
-    if (captures_active_ == 0) driver_->cuCtxSynchronize();
+    if (enter() == CUDA_SUCCESS) streams_->settle(own_context());
   });
   return place;
 }

@@ -11,22 +11,23 @@ CUresult CudaDevice::memory_alloc(const ContextRef& context, uint64_t bytes, uin
   return check(with_room([&] { return heap_->allocate(as(context), bytes, address); }));
 }
 
-// Freeing waits for all work of the context, as cuMemFree does; only then may the memory be unmapped.
+// Freeing waits for all work of the memory's context, as cuMemFree does; only then may it be unmapped.
 void CudaDevice::memory_free(uint64_t address, Done done) {
   if (address == 0) return finished(CUDA_SUCCESS, done);
   // What is not the heap's is a pool's or a graph's, if it is anything: the driver knows.
   const bool drivers = !heap_->reserves(address);
-  if (!drivers && !heap_->begins_at(address)) return finished(CUDA_ERROR_INVALID_VALUE, done);
+  const CudaContextRef context = drivers ? own_context() : heap_->context_of(address);
+  if (!context) return finished(CUDA_ERROR_INVALID_VALUE, done);
   const auto free = [this, address, drivers] {
     return drivers ? free_pooled(address, CU_STREAM_LEGACY) : heap_->release(address);
   };
   // Guarded kernels that the caller issues meanwhile must not run while the memory goes: it waits, too.
   if (guarded_) {
-    CUresult result = enter();
-    if (result == CUDA_SUCCESS && captures_active_ == 0) result = context_idle();
+    CUresult result = enter(context);
+    if (result == CUDA_SUCCESS) result = streams_->settle(context);
     return finished(result == CUDA_SUCCESS ? free() : result, done);
   }
-  when_idle(nullptr, free, std::move(done));
+  when_idle(context, free, std::move(done));
 }
 
 CUresult CudaDevice::chunks_move(const swap::Moves& moves) {
@@ -82,7 +83,7 @@ CUresult CudaDevice::managed_add(const ContextRef&, uint64_t address, uint64_t b
 
 void CudaDevice::managed_remove(uint64_t address, Done done) {
   const auto remove = [this, address] {
-    const CUresult result = context_idle();
+    const CUresult result = streams_->settle(own_context());
     std::lock_guard lock(managed_mutex_);
     return managed_.erase(address) != 0 ? result : CUDA_ERROR_INVALID_VALUE;
   };
@@ -90,8 +91,7 @@ void CudaDevice::managed_remove(uint64_t address, Done done) {
 }
 
 void CudaDevice::settle(Done done) {
-  if (captures_active_ == 0) return when_idle(nullptr, [] { return CUDA_SUCCESS; }, std::move(done));
-  wait(nullptr, [this] { return settle_beside_captures(); }, std::move(done));
+  when_idle(own_context(), [] { return CUDA_SUCCESS; }, std::move(done));
 }
 
 CUresult CudaDevice::take_share(uint64_t bytes, Charge* charge) {

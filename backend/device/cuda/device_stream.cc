@@ -40,18 +40,9 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   auto created = std::make_shared<CudaStream>(driver_, made, as(context), true, apart, std::move(order));
   created->stock = stock;
   created->stock_flags = flags;
-  *stream = keep(std::move(created));
+  streams_->add(created);
+  *stream = std::move(created);
   return CUDA_SUCCESS;
-}
-
-StreamRef CudaDevice::keep(std::shared_ptr<CudaStream> stream) {
-  std::lock_guard lock(streams_mutex_);
-  if (streams_.size() >= streams_most_) {
-    std::erase_if(streams_, [](const auto& kept) { return kept.expired(); });
-    streams_most_ = 2 * streams_.size() + 64;
-  }
-  streams_.push_back(stream);
-  return stream;
 }
 
 // In a green context over the primary one, kept for the next stream on the same SMs.
@@ -66,7 +57,9 @@ CUresult CudaDevice::stream_create_part(const ContextRef& context, uint32_t flag
   const CUresult result =
       check(driver_->cuGreenCtxStreamCreate(&made, part->green, flags | CU_STREAM_NON_BLOCKING, priority));
   if (result != CUDA_SUCCESS) return result;
-  *stream = keep(std::make_shared<CudaStream>(driver_, made, std::move(part), true, true));
+  auto created = std::make_shared<CudaStream>(driver_, made, std::move(part), true, true);
+  streams_->add(created);
+  *stream = std::move(created);
   return CUDA_SUCCESS;
 }
 
@@ -97,7 +90,7 @@ CUresult CudaDevice::part_of(uint32_t first, uint32_t count, CudaContextRef* par
 }
 
 CUresult CudaDevice::keep_order(const CudaStream& stream) {
-  const bool some_capture = captures_active_ > 0;
+  const bool some_capture = streams_->some_capture();
   if (stream.handle == CU_STREAM_LEGACY) return check(stream.context->order->before_legacy(some_capture));
   CUresult error = CUDA_SUCCESS;
   if (!stream.blocking || (some_capture && is_capturing(stream.handle, &error))) return check(error);
@@ -123,16 +116,19 @@ StreamRef CudaDevice::stream_legacy(const ContextRef& context) {
 }
 
 CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
-  if (!as(stream).work.finished()) lost_streams_ = true;
-  if (const CUresult result = enter(stream)) return result;
-  time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));
-  return check(as(stream).destroy());
+  const auto gone = std::static_pointer_cast<CudaStream>(stream);
+  if (const CUresult result = enter(gone->context)) return result;
+  time_slices_->leave(gone);
+  return check(streams_->leave(gone));
 }
 
 CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
-  if (captures_active_ > 0)
-    time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));  // it may join the capture
+  std::unique_lock<std::mutex> lock;
+  if (streams_->some_capture()) {  // it may join the capture
+    lock = streams_->lock_captures();
+    time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));
+  }
   return check(driver_->cuStreamWaitEvent(as(stream).handle, as(event).handle, flags));
 }
 
@@ -185,20 +181,18 @@ CUresult CudaDevice::event_create(const ContextRef& context, uint32_t flags, Eve
   return result;
 }
 
-CUresult CudaDevice::event_destroy(const EventRef& event) {
-  if (const CUresult result = enter(as(event).context)) return result;
-  return check(as(event).destroy());
-}
+// Not before nobody waits for it.
+CUresult CudaDevice::event_destroy(const EventRef& event) { return enter(as(event).context); }
 
 CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
   if (flags & CU_EVENT_RECORD_EXTERNAL) graph_records_ = true;
   const CudaEvent::Place place = as(event).recording(std::static_pointer_cast<CudaStream>(stream));
   const CUresult result = driver_->cuEventRecordWithFlags(as(event).handle, as(stream).handle, flags);
-  if (result == CUDA_SUCCESS && captures_active_ == 0) as(event).recorded(place);
+  if (result == CUDA_SUCCESS && !streams_->some_capture()) as(event).recorded(place);
   if (result != CUDA_SUCCESS || as(event).age_ns == 0) return check(result);
   CUresult error = CUDA_SUCCESS;
-  if (captures_active_ == 0 || !is_capturing(as(stream).handle, &error)) as(event).age_ns = 0;
+  if (!streams_->some_capture() || !is_capturing(as(stream).handle, &error)) as(event).age_ns = 0;
   return result;
 }
 

@@ -44,42 +44,18 @@ void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> c
   });
 }
 
+CUresult CudaDevice::flush() {
+  if ((!may_print_ && !pools_hold_) || streams_->some_capture()) return CUDA_SUCCESS;
+  return driver_->cuStreamSynchronize(CU_STREAM_LEGACY);
+}
+
 void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done) {
-  auto call = [this, then = std::move(then)]() -> CUresult {
-    const CUresult result = context_idle();
+  auto call = [this, context, then = std::move(then)]() -> CUresult {
+    const CUresult result = streams_->settle(context);
+    if (pools_hold_) trim_pools();
     return result == CUDA_SUCCESS ? then() : result;
   };
   wait(context, std::move(call), std::move(done));
-}
-
-// While a stream captures, waiting for its context, or for the legacy stream, would end the capture with an error; so
-// would a wait for another stream by a thread that minds captures (CUDA C++ Programming Guide, "Prohibited and
-// Unhandled Operations").
-CUresult CudaDevice::settle_beside_captures() {
-  std::vector<std::weak_ptr<CudaStream>> streams;
-  {
-    std::lock_guard lock(streams_mutex_);
-    streams = streams_;
-  }
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  driver_->cuThreadExchangeStreamCaptureMode(&mode);
-  CUresult result = CUDA_SUCCESS;
-  for (const auto& kept : streams) {
-    const auto stream = kept.lock();
-    if (!stream || result != CUDA_SUCCESS || enter(stream->context) != CUDA_SUCCESS) continue;
-    if (!is_capturing(stream->handle, &result) && result == CUDA_SUCCESS)
-      result = driver_->cuStreamSynchronize(stream->handle);
-  }
-  driver_->cuThreadExchangeStreamCaptureMode(&mode);
-  return result;
-}
-
-// What keeps the engine is none of the program's work: it is not waited for, unless there is work that belongs to no
-// stream any more.
-CUresult CudaDevice::context_idle() {
-  if (captures_active_ > 0) return settle_beside_captures();
-  if (keep_alive_->active() && !lost_streams_.exchange(false)) return settle_beside_captures();
-  return driver_->cuCtxSynchronize();
 }
 
 // In the primary context: other contexts of a process have time slices of their own, and parts of the SMs their order.
@@ -134,7 +110,7 @@ void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CU
     return all;
   };
   std::vector<Marks::Mark> marks;
-  if (enter(context) == CUDA_SUCCESS && captures_active_ == 0) {
+  if (enter(context) == CUDA_SUCCESS && !streams_->some_capture()) {
     for (const CUstream stream : streams) {
       if (const auto mark = marks_->put(stream)) marks.push_back(*mark);
     }
@@ -154,10 +130,8 @@ void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CU
 // how much that is.
 std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef& context) {
   std::vector<Unseen> unseen;
-  std::lock_guard lock(streams_mutex_);
-  for (const auto& kept : streams_) {
-    auto stream = kept.lock();
-    if (!stream || !stream->apart || stream->context != context || stream->work.finished()) continue;
+  for (auto& stream : streams_->all()) {
+    if (!stream->apart || stream->context != context || stream->work.finished()) continue;
     const uint64_t work = stream->work.count();
     unseen.emplace_back(std::move(stream), work);
   }
@@ -166,42 +140,45 @@ std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef&
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
-  const uint64_t work = waited->work.count(), apart = waited->apart.count();
-  // While something captures, the driver is to say that the program may not wait.
-  std::function<CUresult()> synchronize = [this] {
-    return captures_active_ > 0 ? driver_->cuCtxSynchronize() : context_idle();
-  };
-  if (waited->work.finished()) {  // does not block
+  const uint64_t work = waited->work.count(), apart = waited->apart.count(), legacy = waited->legacy.count();
+  if (streams_->some_capture() || waited->work.finished()) {  // does not block
     CUresult result = enter(waited);
-    if (result == CUDA_SUCCESS) result = synchronize();
+    // While something captures, the driver is to say that the program may not wait.
+    if (result == CUDA_SUCCESS) result = streams_->some_capture() ? driver_->cuCtxSynchronize() : flush();
     if (pools_hold_) settle_pools();
     return finished(result, done);
   }
-  constexpr size_t kFew = 4;
+  constexpr size_t kFew = 4, kMany = 8;
   std::vector<Unseen> others;
   if (!waited->apart.finished()) others = unseen_streams(waited);
-  const bool all_known = waited->apart.finished() || (!others.empty() && others.size() <= kFew && !lost_streams_);
+  const bool all_known = waited->apart.finished() || (!others.empty() && others.size() <= kFew);
   std::vector<CUstream> streams{CU_STREAM_LEGACY};
   for (const auto& [stream, count] : others) streams.push_back(stream->handle);
-  auto note = [waited, work, apart, others = std::move(others), done = std::move(done)](CUresult result) {
+  auto settle = [this, waited, many = others.size() > kMany] {
+    if (many && !keep_alive_->active() && !streams_->some_capture()) return driver_->cuCtxSynchronize();
+    const CUresult result = streams_->settle(waited);
+    return result == CUDA_SUCCESS ? flush() : result;
+  };
+  auto note = [waited, work, apart, legacy, others = std::move(others), done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) {
       for (const auto& [stream, count] : others) stream->work.finish(count);
       waited->work.finish(work);
       waited->apart.finish(apart);
+      waited->legacy.finish(legacy);
     }
     if (done) done(result);
   };
   const bool in_order =
-      captures_active_ == 0 &&
-      (!waited->order || (enter(waited) == CUDA_SUCCESS && waited->order->legacy_waits(false) == CUDA_SUCCESS));
-  if (!all_known || !in_order) return wait(waited, std::move(synchronize), std::move(note));
-  // When these have ended all has, and any wait makes the driver write what kernels printed. To wait for each stream of
-  // a program that has dozens takes a fifth of a millisecond.
-  if (keep_alive_->active() && !waited->order) {
-    synchronize = [this] {
-      return captures_active_ == 0 ? driver_->cuStreamSynchronize(CU_STREAM_LEGACY) : CUDA_SUCCESS;
-    };
-  }
+      !waited->order || (enter(waited) == CUDA_SUCCESS && waited->order->legacy_waits(false) == CUDA_SUCCESS);
+  if (!all_known || !in_order) return wait(waited, std::move(settle), std::move(note));
+  // When these have ended all has. To wait for each stream of a program that has dozens takes a fifth of a millisecond.
+  auto synchronize = [this, settle = std::move(settle), streams] {
+    if (streams_->some_capture()) return settle();
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < streams.size() && result == CUDA_SUCCESS; ++i)
+      result = driver_->cuStreamSynchronize(streams[i]);
+    return result;
+  };
   wait_streams_soon(waited, std::move(streams), std::move(synchronize), std::move(note));
 }
 
@@ -209,12 +186,14 @@ void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
   const CudaContextRef& context = as(stream).context;
   if (context->order && as(stream).handle == CU_STREAM_LEGACY) {
     CUresult result = enter(context);
-    if (result == CUDA_SUCCESS) result = context->order->legacy_waits(captures_active_ > 0);
+    if (result == CUDA_SUCCESS) result = context->order->legacy_waits(streams_->some_capture());
     if (result != CUDA_SUCCESS) return finished(result, done);
   }
   auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
-  auto note = [stream, work = as(stream).work.count(), done = std::move(done)](CUresult result) {
+  auto note = [stream, work = as(stream).work.count(), legacy = context->legacy.count(),
+               done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) as(stream).work.finish(work);
+    if (result == CUDA_SUCCESS && as(stream).handle == CU_STREAM_LEGACY) as(stream).context->legacy.finish(legacy);
     if (done) done(result);
   };
   wait_streams_soon(context, {as(stream).handle}, std::move(synchronize), std::move(note));

@@ -206,9 +206,10 @@ bool Heap::empty() const {
   return allocations_.empty();
 }
 
-bool Heap::begins_at(uint64_t address) const {
+CudaContextRef Heap::context_of(uint64_t address) const {
   std::lock_guard lock(mutex_);
-  return allocations_.contains(address);
+  const auto found = allocations_.find(address);
+  return found == allocations_.end() ? nullptr : found->second.context;
 }
 
 bool Heap::covers(uint64_t address, uint64_t bytes) const {

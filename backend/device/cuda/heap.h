@@ -50,7 +50,9 @@ class Heap {
   // CUDA_ERROR_INVALID_VALUE: nothing begins there. The caller has seen to it that nothing uses it any more.
   CUresult release(uint64_t address);
   bool empty() const;
-  bool begins_at(uint64_t address) const;
+  // Whose allocation begins at `address`; null: nothing begins there.
+  CudaContextRef context_of(uint64_t address) const;
+  bool begins_at(uint64_t address) const { return context_of(address) != nullptr; }
   // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
   // begins there.
   bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;

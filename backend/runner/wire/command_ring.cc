@@ -69,73 +69,79 @@ CommandRing::CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std:
 
 CommandRing::State CommandRing::state() {
   std::lock_guard lock(mutex_);
-  return {head_, late_error_, unanswered_, call_};
+  return {head_.load(), late_error_, unanswered_, call_};
 }
 
 bool CommandRing::set_state(const State& state) {
   if (state.head % VGPU_RECORD_ALIGN != 0) return false;
   std::lock_guard lock(mutex_);
-  head_ = tail_ = state.head;
+  tail_ = state.head;
+  head_.store(tail_);
   late_error_ = state.late_error;
   unanswered_ = false;
-  if (!closed_) store(header_->head, static_cast<__u64>(head_), std::memory_order_release);
+  if (!closed_) store(header_->head, __u64{tail_}, std::memory_order_release);
   return true;
 }
 
 CommandRing::Take CommandRing::broken(std::string* why, std::string text) {
   *why = fmt::format("ring {}: {}", id_, text);
-  head_ = tail_ - tail_ % VGPU_RECORD_ALIGN;
-  tail_ = head_;
-  store(header_->head, static_cast<__u64>(head_), std::memory_order_release);
+  tail_ -= tail_ % VGPU_RECORD_ALIGN;
+  move_head(tail_);
   return Take::kBroken;
 }
 
+void CommandRing::move_head(uint64_t head) {
+  head_.store(head, std::memory_order_relaxed);
+  store(header_->head, __u64{head}, std::memory_order_release);
+}
+
 // The next record's lines lie in the cache of the guest's core; they come over while this one is executed.
-void CommandRing::prefetch_next() const {
+void CommandRing::prefetch_from(uint64_t head) const {
   constexpr uint64_t kLine = 64, kLines = 4;  // a launch with a few parameters
   for (uint64_t i = 0; i < kLines; ++i) {
-    __builtin_prefetch(records_ + (head_ + i * kLine) % VGPU_RING_RECORDS_BYTES);
+    __builtin_prefetch(records_ + (head + i * kLine) % VGPU_RING_RECORDS_BYTES);
   }
 }
 
 CommandRing::Take CommandRing::take(Record* record, std::string* why) {
-  for (;;) {
-    if (head_ == tail_) {
+  for (uint64_t head = head_.load(std::memory_order_relaxed);;) {
+    if (head == tail_) {
       const uint64_t tail = load(header_->tail, std::memory_order_acquire);
-      if (tail == head_) return Take::kNothing;
+      if (tail == head) return Take::kNothing;
       const uint64_t before = std::exchange(tail_, tail);
-      if (tail - head_ > VGPU_RING_RECORDS_BYTES || tail % VGPU_RECORD_ALIGN != 0) {
+      if (tail - head > VGPU_RING_RECORDS_BYTES || tail % VGPU_RECORD_ALIGN != 0) {
         return broken(why, fmt::format("the tail went from {} to {}", before, tail));
       }
     }
-    const uint64_t at = head_ % VGPU_RING_RECORDS_BYTES;
+    const uint64_t at = head % VGPU_RING_RECORDS_BYTES;
     const uint64_t room = VGPU_RING_RECORDS_BYTES - at;
     const auto front =
         std::bit_cast<Front>(load(*reinterpret_cast<const uint64_t*>(records_ + at), std::memory_order_relaxed));
     if (front.opcode == VGPU_OPCODE_PAD) {
-      if (front.bytes != room || front.bytes > tail_ - head_) {
+      if (front.bytes != room || front.bytes > tail_ - head) {
         return broken(why, fmt::format("padding of {} bytes where {} are left in the record area", front.bytes, room));
       }
     } else {
       if (front.bytes < sizeof(vgpu_record) || front.bytes % VGPU_RECORD_ALIGN != 0 ||
-          front.bytes > VGPU_RECORD_MAX_BYTES || front.bytes > room || front.bytes > tail_ - head_) {
+          front.bytes > VGPU_RECORD_MAX_BYTES || front.bytes > room || front.bytes > tail_ - head) {
         return broken(why, fmt::format("a record of {} bytes with {} published and {} to the record area's end",
-                                       front.bytes, tail_ - head_, room));
+                                       front.bytes, tail_ - head, room));
       }
       record->bytes.resize(front.bytes);
       std::memcpy(record->bytes.data(), records_ + at, front.bytes);
       std::memcpy(record->bytes.data(), &front, sizeof(front));  // as checked, should the guest have written since
       std::memcpy(&record->header, record->bytes.data(), sizeof(vgpu_record));
     }
-    head_ += front.bytes;
-    store(header_->head, static_cast<__u64>(head_), std::memory_order_release);
-    if (head_ != tail_) prefetch_next();
+    head += front.bytes;
+    move_head(head);
+    if (head != tail_) prefetch_from(head);
     if (front.opcode != VGPU_OPCODE_PAD) return Take::kRecord;
   }
 }
 
 bool CommandRing::has_more() const {
-  return !has_pending && (head_ != tail_ || load(header_->tail, std::memory_order_acquire) != head_);
+  if (has_pending.load(std::memory_order_relaxed)) return false;
+  return load(header_->tail, std::memory_order_acquire) != head_.load(std::memory_order_relaxed);
 }
 
 void CommandRing::set_sleeping(bool sleeping) {

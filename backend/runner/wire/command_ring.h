@@ -55,7 +55,7 @@ class CommandRing : public wire::ReplySink {
   // Copies the next record out and gives its room back. kBroken: the framing cannot be trusted; `why` says how, and
   // everything published so far is skipped.
   Take take(Record* record, std::string* why);
-  // Something is published that take() has not seen.
+  // Something is published that take() has not seen. May be called beside take().
   bool has_more() const;
   void set_sleeping(bool sleeping);
   // Lets go of the guest's pages; later replies and done words go nowhere. Returns what held them.
@@ -83,11 +83,12 @@ class CommandRing : public wire::ReplySink {
   bool set_state(const State& state);
 
   // What take() delivered ahead of its turn. The record loop's.
-  bool has_pending = false;
+  std::atomic<bool> has_pending{false};
   Record pending;
 
  private:
-  void prefetch_next() const;
+  void move_head(uint64_t head);
+  void prefetch_from(uint64_t head) const;
   Take broken(std::string* why, std::string text);
   void wake_if_waiting();
 
@@ -98,7 +99,8 @@ class CommandRing : public wire::ReplySink {
   vgpu_ring_header* const header_;
   const std::byte* const records_;
   std::byte* const reply_;
-  uint64_t head_ = 0, tail_ = 0;  // record loop's own copies
+  uint64_t tail_ = 0;              // record loop's own copies
+  std::atomic<uint64_t> head_{0};  // written by one thread at a time
 
   std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the ring
   bool closed_ = false;                 // guarded by mutex_

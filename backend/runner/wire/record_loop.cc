@@ -158,8 +158,8 @@ void RecordLoop::wait(std::span<pollfd> fds) const {
 
 // No more records are taken until grid slices or pieces of copies have ended.
 void RecordLoop::wait_for_work() {
+  const DeviceSection::Scope within(&process_->device_section());  // that work may wait for a host function as well
   process_->gate().pause();
-  const DeviceSection::Scope within(&process_->device_section());  // that work may as well
   pollfd fds[] = {
       {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
   wait(fds);
@@ -185,7 +185,7 @@ bool RecordLoop::fetch(const CommandRingRef& ring) {
   std::string why;
   const CommandRing::Take taken = ring->take(&ring->pending, &why);
   if (taken == CommandRing::Take::kBroken) process_->protocol_error(why);
-  ring->has_pending = taken == CommandRing::Take::kRecord;
+  ring->has_pending.store(taken == CommandRing::Take::kRecord, std::memory_order_relaxed);
   return taken != CommandRing::Take::kBroken;
 }
 
@@ -199,7 +199,7 @@ bool RecordLoop::serve(const CommandRingRef& ring) {
     process_->protocol_error(fmt::format("ring {}: record {} after record {}", ring->id(), seq, last_seq_));
   }
   last_seq_ = seq;
-  ring->has_pending = false;
+  ring->has_pending.store(false, std::memory_order_relaxed);
   executes_from_ = ring.get();
   process_->execute(ring, ring->pending);
   executes_from_ = nullptr;
@@ -208,21 +208,25 @@ bool RecordLoop::serve(const CommandRingRef& ring) {
 
 // On another thread, while the record loop is in the device: the guest's polls for host functions, which say that one
 // has returned, are answered ahead of their turn. True: there was one. They are no more than the functions that the
-// device has begun, and one for each ring.
+// device has begun, and one for each ring. The ring that they come from may be one that the record loop has yet to add.
 bool RecordLoop::take_polls() {
+  polls_looked_for_ = true;
   bool any = false;
-  for (const CommandRingRef& ring : rings_) {
-    if (process_->protocol_broken()) break;
-    if (ring.get() == executes_from_ || !fetch(ring) || !ring->has_pending) continue;
-    const vgpu_record& header = ring->pending.header;
-    if (header.opcode != static_cast<uint32_t>(wire::Opcode::kNextCallback)) continue;
-    if (header.seq <= last_seq_ || header.seq - last_seq_ > kFurthestAhead) continue;  // wrong: serve() says so
-    taken_ahead_.insert(header.seq);
-    ring->has_pending = false;
-    process_->answer_poll(ring, ring->pending);
-    any = true;
-  }
+  for (const CommandRingRef& ring : rings_) any |= take_poll(ring);
+  std::lock_guard lock(mutex_);
+  for (const CommandRingRef& ring : commands_.add) any |= take_poll(ring);
   return any;
+}
+
+bool RecordLoop::take_poll(const CommandRingRef& ring) {
+  if (process_->protocol_broken() || ring.get() == executes_from_ || !fetch(ring) || !ring->has_pending) return false;
+  const vgpu_record& header = ring->pending.header;
+  if (header.opcode != static_cast<uint32_t>(wire::Opcode::kNextCallback)) return false;
+  if (header.seq <= last_seq_ || header.seq - last_seq_ > kFurthestAhead) return false;  // wrong: serve() says so
+  taken_ahead_.insert(header.seq);
+  ring->has_pending.store(false, std::memory_order_relaxed);
+  process_->answer_poll(ring, ring->pending);
+  return true;
 }
 
 // What has been taken ahead of its turn is not waited for.
@@ -286,7 +290,11 @@ bool RecordLoop::spin(std::chrono::nanoseconds budget) {
 
 // As spin, for longer: whoever else wants the core or the GPU has it.
 bool RecordLoop::poll_on() {
-  process_->gate().pause();
+  {
+    const DeviceSection::Scope within(&process_->device_section());
+    process_->gate().pause();
+  }
+  if (std::exchange(polls_looked_for_, false)) return true;  // and records fetched, whose turn it may be
   if (process_->slicer().is_watching()) return false;
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
   while (Clock::now() < until) {
@@ -319,7 +327,10 @@ void RecordLoop::drop(Dropped& dropped, size_t at) {
   const CommandRingRef ring = std::move(rings_[at]);
   rings_.erase(rings_.begin() + static_cast<ptrdiff_t>(at));
   current_ = 0;
-  process_->forget_ring(dropped.id);
+  {
+    const DeviceSection::Scope within(&process_->device_section());
+    process_->forget_ring(dropped.id);
+  }
   ring->close();  // unmaps
   dropped.gone();
 }

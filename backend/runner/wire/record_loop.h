@@ -68,6 +68,7 @@ class RecordLoop {
   bool serve_any();
   bool serve_again();
   bool take_polls();
+  bool take_poll(const CommandRingRef& ring);
   void pass_taken();
   bool any_more() const;
   bool any_wait() const;
@@ -97,6 +98,7 @@ class RecordLoop {
   uint64_t last_seq_ = 0;
   std::deque<AgainRecord> again_;         // before all that is in the rings
   CommandRing* executes_from_ = nullptr;  // whose pending record is being executed
+  bool polls_looked_for_ = false;         // by take_polls()
   std::set<uint64_t> taken_ahead_;        // numbers of records that take_polls() took, ahead of last_seq_
   const std::chrono::nanoseconds poll_budget_max_;
   std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping

@@ -1,6 +1,7 @@
 // Contexts on a part of the GPU's SMs, on a driver of our own that has 20 of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <future>
 #include <span>
@@ -141,7 +142,7 @@ TEST_F(PartitionTest, AContextIsWaitedForByItsLegacyStreamAndTheFewThatAreApart)
   start(0, 0);
   create();
   fake_gpu().streams = 0;
-  std::array<StreamRef, 5> apart;
+  std::array<StreamRef, 9> apart;
   for (StreamRef& stream : apart)
     ASSERT_EQ(device_->stream_create(contexts_[0], CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
   const StreamRef legacy = device_->stream_legacy(contexts_[0]);
@@ -155,6 +156,9 @@ TEST_F(PartitionTest, AContextIsWaitedForByItsLegacyStreamAndTheFewThatAreApart)
   };
   EXPECT_EQ(waits_after({&legacy, 1}), 0);
   EXPECT_EQ(waits_after(apart), 1) << "those that nobody has waited for may all have work";
+  fake_gpu().calls.clear();
+  EXPECT_EQ(waits_after(std::span(apart).first(6)), 0);
+  EXPECT_EQ(std::ranges::count(fake_gpu().calls, "record c"), 1);
   EXPECT_EQ(waits_after(std::span(apart).first(2)), 0);
   EXPECT_EQ(waits_after({&legacy, 1}), 0);
 }
@@ -206,6 +210,7 @@ TEST_F(PartitionTest, TheLegacyStreamAndBlockingOnesAreKeptInOrder) {
   put(blocking);
   fake_gpu().calls.clear();
   EXPECT_EQ(device_->stream_destroy(blocking), CUDA_SUCCESS);
+  blocking = nullptr;
   EXPECT_EQ(fake_gpu().calls, Calls({"record a", "wait L"})) << "it is waited for although it has gone";
   EXPECT_EQ(put(legacy), Calls({"write L"}));
 }

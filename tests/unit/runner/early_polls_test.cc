@@ -67,6 +67,21 @@ TEST_F(EarlyPolls, TheFirstPollMayComeLate) {
   EXPECT_TRUE(copied());
 }
 
+// The guest's callback thread begins with the first function.
+TEST_F(EarlyPolls, TheirRingMayComeLate) {
+  make_context(ring_);
+  begin_function(1);
+  copy_behind(1);
+  TestRing::wait([&] { return device_->copies_begun == 1; });
+  TestRing late = add_ring(2);
+  const auto poll = [&](uint64_t finished) {
+    return late.send(Opcode::kNextCallback, wire::NextCallbackArgs{finished});
+  };
+  poll(late.answer<wire::NextCallbackReply>(poll(0)).reply.callback.token);
+  EXPECT_TRUE(copied());
+  EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+}
+
 TEST_F(EarlyPolls, RecordsBeforeAndAfterAnEarlyOneKeepTheirOrder) {
   make_context(ring_);
   const uint64_t first = poll(0);
@@ -96,6 +111,23 @@ TEST_F(EarlyPolls, TheProcessComesToAStandstillAfterwards) {
   process_->standstill().end();
   record_loop_->wake();
   EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+}
+
+// A driver's lock may be held by a call that waits for all work.
+TEST_F(EarlyPolls, AFunctionReturnsAlthoughTheEndOfATimeSliceKeepsTheRecordLoop) {
+  const auto grant_page = std::make_unique<GrantPage>();
+  grant_page->no_arbiter = 1;
+  process_->gate().connect(grant_page.get(), 0, UniqueFd());
+  make_context(ring_);
+  const uint64_t first = poll(0);
+  device_->ends_need_callbacks = 1;
+  put('a');
+  begin_function(1);
+  const vgpu_callback function = told(first);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // nothing else comes: the time slice ends
+  poll(function.token);
+  EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+  record_loop_ = nullptr;  // before the grant page goes
 }
 
 }  // namespace

@@ -153,6 +153,7 @@ class FakeDevice : public Device {
 
   CUresult copy(const StreamRef&, const Copy& copy, Done done) override {
     if (!fits(copy, copy.destination) || !fits(copy, copy.source)) return CUDA_ERROR_INVALID_VALUE;
+    ++copies_begun;
     while (callbacks_done < copies_need_callbacks) std::this_thread::sleep_for(std::chrono::microseconds(100));
     later([this, copy, done] {
       for (uint64_t z = 0; z < copy.depth; ++z) {
@@ -178,7 +179,13 @@ class FakeDevice : public Device {
     return CUDA_SUCCESS;
   }
   std::atomic<int> callbacks_done{0};
+  std::atomic<int> copies_begun{0};
   std::atomic<int> copies_need_callbacks{0};  // a copy keeps its caller until so many are done
+  std::atomic<int> ends_need_callbacks{0};    // so does the end of a time slice
+  void time_slice_end(unsigned, TimeSliceDone done) override {
+    while (callbacks_done < ends_need_callbacks) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    done(0);
+  }
   CUresult write_value(const StreamRef&, uint64_t, uint64_t, uint32_t, uint32_t) override { return CUDA_SUCCESS; }
   CUresult wait_value(const StreamRef&, uint64_t, uint64_t, uint32_t, uint32_t) override { return CUDA_SUCCESS; }
 
