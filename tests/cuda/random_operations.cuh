@@ -190,6 +190,9 @@ class Operations : public World {
     pinned_used_ = 0;
   }
 
+  void* calls() { return &calls_; }
+  void expect_call() { ++calls_expected_; }
+
  private:
   static constexpr size_t kPinnedWords = 500000;
 

@@ -4,8 +4,7 @@
 // the first seed, how many seeds, operations of each thread.
 #include <thread>
 
-#include "random_operations.cuh"
-#include "random_world.cuh"
+#include "random_extras.cuh"
 
 __global__ void begin_loop(cudaGraphConditionalHandle handle, unsigned* left, unsigned rounds) {
   *left = rounds;
@@ -37,9 +36,9 @@ static const char* kModule = R"(
 }
 )";
 
-class Player : public Operations {
+class Player : public Extras {
  public:
-  Player(unsigned seed, bool alone) : Operations(seed), alone_(alone) {
+  Player(unsigned seed, bool alone) : Extras(seed), alone_(alone) {
     CHECK(cudaHostAlloc(&rounds_left_, 2 * kStreams * sizeof(unsigned), cudaHostAllocMapped));
     std::fill_n(rounds_left_, 2 * kStreams, 0);
     handed_over_ = rounds_left_ + kStreams;
@@ -52,7 +51,7 @@ class Player : public Operations {
 
   void step() {
     if (needs_pinned()) catch_up();
-    act(up_to(22));
+    act(up_to(22 + kExtras));
     finish_use();
   }
 
@@ -79,6 +78,7 @@ class Player : public Operations {
     if (what == 9) return update_graph();
     if (what == 10) return synchronize();
     if (what <= 12) return capture();
+    if (what < 13 + kExtras) return extra(what - 13);
     const int stream = any_stream();
     run(any_operation(stream), on(stream));
   }

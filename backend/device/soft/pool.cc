@@ -91,7 +91,8 @@ void SoftPool::trim_to_threshold() {
 
 bool SoftPool::idle() {
   std::lock_guard lock(mutex_);
-  return used_ == 0;
+  const auto is_free = [](const Cached& block) { return block.free_op->is_complete(); };
+  return used_ == 0 && std::ranges::all_of(cached_, is_free);
 }
 
 CUresult SoftPool::get_attribute(CUmemPool_attribute attribute, uint64_t* value) {

@@ -26,7 +26,7 @@ class SoftPool : public Pool {
   // Unmaps cached blocks whose free has run until at most `keep` bytes are mapped.
   void trim(uint64_t keep);
   void trim_to_threshold();
-  bool idle();  // nothing of it is in use
+  bool idle();  // nothing of it is in use, by work on streams either
   CUresult get_attribute(CUmemPool_attribute attribute, uint64_t* value);
   CUresult set_attribute(CUmemPool_attribute attribute, uint64_t value);
 

@@ -201,6 +201,24 @@ TEST_F(SoftDeviceTest, OwnPools) {
   EXPECT_EQ(host.charged, 0);
 }
 
+TEST_F(SoftDeviceTest, ADestroyedPoolStaysWhileAStreamUsesIt) {
+  const StreamRef on = stream(), other = stream();
+  PoolRef pool;
+  ASSERT_EQ(device->pool_create({0, 0}, &pool), CUDA_SUCCESS);
+  uint64_t a = 0;
+  ASSERT_EQ(device->memory_alloc_async(on, pool, 4096, &a), CUDA_SUCCESS);
+  Done hold;
+  host.on_callback = [&](const HostCallback&, Done done) { hold = std::move(done); };
+  ASSERT_EQ(device->callback(on, {VGPU_CALLBACK_HOST_FUNCTION, 1, 2, 0}), CUDA_SUCCESS);
+  ASSERT_EQ(device->memory_free_async(on, a), CUDA_SUCCESS);
+  pool.reset();
+  EXPECT_EQ(sync(other), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 4096);
+  hold(CUDA_SUCCESS);
+  EXPECT_EQ(sync(), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 0);
+}
+
 TEST_F(SoftDeviceTest, ContextTakesItsMemoryAlong) {
   ContextRef other;
   ASSERT_EQ(device->context_create(0, &other), CUDA_SUCCESS);
