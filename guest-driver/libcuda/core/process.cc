@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -138,6 +139,15 @@ CUresult choose(Process* process) {
   return process->seen.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
+// glibc gives a program's freed blocks back to the kernel until it has freed a larger one; from then on they keep their
+// pages. Programs that allocate host buffers in each step were written beside a driver that has freed large blocks by
+// now: page faults would cost several times as much as their copies.
+void keep_freed_pages() {
+  constexpr size_t kLargestOfInterest = (32 << 20) - (64 << 10);  // mallopt(3): DEFAULT_MMAP_THRESHOLD_MAX, on 64 bits
+  void* const volatile block = std::malloc(kLargestOfInterest);
+  std::free(block);
+}
+
 CUresult first_initialise() {
   if (!the_process.load()) {
     static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
@@ -153,6 +163,7 @@ CUresult first_initialise() {
     return result;
   }
   begin_trace();
+  keep_freed_pages();
   return CUDA_SUCCESS;
 }
 
