@@ -141,10 +141,11 @@ std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef&
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
   const uint64_t work = waited->work.count(), apart = waited->apart.count(), legacy = waited->legacy.count();
-  if (streams_->some_capture() || waited->work.finished()) {  // does not block
+  // The driver is to say where the program may not wait. A context in which nothing captures is waited for.
+  if (streams_->some_capture()) return wait(waited, [this] { return driver_->cuCtxSynchronize(); }, done);
+  if (waited->work.finished()) {  // does not block
     CUresult result = enter(waited);
-    // While something captures, the driver is to say that the program may not wait.
-    if (result == CUDA_SUCCESS) result = streams_->some_capture() ? driver_->cuCtxSynchronize() : flush();
+    if (result == CUDA_SUCCESS) result = flush();
     if (pools_hold_) settle_pools();
     return finished(result, done);
   }

@@ -35,7 +35,7 @@ class Streams {
   CUresult begin_capture(const std::shared_ptr<CudaStream>& stream, const std::function<CUresult()>& begin);
   // What was captured there has ended, if that stream began it.
   void capture_ended(const CudaStream& stream);
-  // Some stream captures, or is about to.
+  // Some stream captures.
   bool some_capture() const { return captures_.load(std::memory_order_relaxed) != 0; }
   // Held by whoever makes another stream join a capture.
   std::unique_lock<std::mutex> lock_captures() { return std::unique_lock(captures_mutex_); }
