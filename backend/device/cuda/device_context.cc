@@ -76,6 +76,7 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
   if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
   tell_output();
   heap_->release_all(gone);
+  const auto no_settling = streams_->context_goes(*gone);
   if (gone->primary) {
     // Programs end with this, and then the process goes at once. What is left in it goes before it is used again.
     std::lock_guard lock(contexts_mutex_);
@@ -84,7 +85,6 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
     return check(result);
   }
   time_slices_->leave(gone);
-  const auto no_settling = streams_->lock_captures();
   if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   forget_current();
   const CUresult destroyed = gone->green ? partition_->destroy(*gone) : driver_->cuCtxDestroy(gone->handle);

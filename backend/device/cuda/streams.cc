@@ -76,7 +76,7 @@ CUresult Streams::begin_capture(const std::shared_ptr<CudaStream>& stream, const
   const auto lock = lock_captures();
   note_legacy_end(*stream);
   const CUresult result = begin();
-  if (result == CUDA_SUCCESS) began_.insert(stream.get());
+  if (result == CUDA_SUCCESS) began_.emplace(stream.get(), stream->context->id);
   captures_ = began_.size();
   return result;
 }
@@ -85,6 +85,14 @@ void Streams::capture_ended(const CudaStream& stream) {
   const auto lock = lock_captures();
   began_.erase(&stream);
   captures_ = began_.size();
+}
+
+std::unique_lock<std::mutex> Streams::context_goes(const CudaContext& context) {
+  auto lock = lock_captures();
+  std::erase_if(began_, [&](const auto& began) { return began.second == context.id; });
+  captures_ = began_.size();
+  before_captures_.erase(context.id);
+  return lock;
 }
 
 CUresult Streams::leave(const std::shared_ptr<CudaStream>& stream) {

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "backend/device/cuda/completions.h"
@@ -37,6 +36,8 @@ class Streams {
   void capture_ended(const CudaStream& stream);
   // Some stream captures.
   bool some_capture() const { return captures_.load(std::memory_order_relaxed) != 0; }
+  // The context is about to go, with what its streams capture: until the lock does, nobody waits for any stream.
+  std::unique_lock<std::mutex> context_goes(const CudaContext& context);
   // Held by whoever makes another stream join a capture.
   std::unique_lock<std::mutex> lock_captures() { return std::unique_lock(captures_mutex_); }
 
@@ -72,8 +73,9 @@ class Streams {
   std::vector<std::weak_ptr<CudaStream>> streams_;  // guarded by mutex_: some may have gone
   size_t most_ = 64;                                // guarded by mutex_: then they are swept
   std::mutex captures_mutex_;                       // taken before mutex_
-  std::set<const CudaStream*> began_;               // a capture; guarded by captures_mutex_
-  std::atomic<size_t> captures_{0};                 // their number
+  // Those that began a capture, and the ids of their contexts; guarded by captures_mutex_.
+  std::map<const CudaStream*, uint64_t> began_;
+  std::atomic<size_t> captures_{0};  // their number
   // By the context's id: the end of its legacy stream's work when one that it waits for last began to capture. Guarded
   // by captures_mutex_.
   std::map<uint64_t, EndRef> before_captures_;

@@ -183,6 +183,15 @@ TEST_F(StreamsTest, ACaptureEndsWhereItBegan) {
   EXPECT_FALSE(streams_.some_capture());
 }
 
+TEST_F(StreamsTest, CapturesGoWithTheirContext) {
+  const auto stream = make(1, true);
+  capture(stream);
+  streams_.context_goes(CudaContext(nullptr, false));
+  EXPECT_TRUE(streams_.some_capture());
+  streams_.context_goes(*context_);
+  EXPECT_FALSE(streams_.some_capture());
+}
+
 TEST_F(StreamsTest, WhatIsKnownToBeDoneIsNotAskedAgain) {
   const auto stream = make(1, true);
   stream->work.finish(stream->work.count());
