@@ -160,7 +160,7 @@ class Extras : public Operations {
     CHECK(cudaDestroyTextureObject(texture));
   }
 
-  // What it holds may still be in use when the program has it no more.
+  // The pool is destroyed while work on the stream still uses its memory.
   void through_own_pool() {
     const int stream = any_stream();
     const auto [from, to] = two_parts_here(stream);
@@ -269,7 +269,7 @@ class Extras : public Operations {
     CHECK(cudaStreamAddCallback(on(stream), count_callback, calls(), 0));
   }
 
-  // The kernel before it may still run when it begins, but for what it asks for: and it asks for nothing.
+  // With attributes that change nothing of what it does.
   void launch_with_attributes() {
     const int stream = any_stream();
     const Part part = any_part(stream);
