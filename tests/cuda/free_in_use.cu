@@ -1,4 +1,4 @@
-// Memory that is freed while kernels use it, on all kinds of streams: freeing waits for them, and only for them.
+// Memory that is freed while kernels use it, on all kinds of streams: freeing waits for them.
 // nvcc: -lcuda
 #include <chrono>
 #include <thread>

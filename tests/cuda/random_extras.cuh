@@ -188,7 +188,7 @@ class Extras : public Operations {
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreateWithFlags(&end, cudaEventBlockingSync));
     CHECK(cudaEventRecord(begin, streams_[stream]));
-    put(kernel(part, 11, 3), stream);
+    run(kernel(part, 11, 3), streams_[stream]);
     CHECK(cudaEventRecord(end, streams_[stream]));
     CHECK(cudaEventSynchronize(end));
     float milliseconds = -1;
@@ -385,11 +385,6 @@ class Extras : public Operations {
     for (size_t i = 0; i < part.count; ++i) part.model()[i] *= 2;
     CHECK(cudaStreamSynchronize(streams_[stream]));
     CHECK_DRIVER(cuLibraryUnload(library));
-  }
-
-  void put(const Operation& operation, int stream) {
-    operation.model();
-    operation.issue(streams_[stream]);
   }
 
   unsigned symbol_slots_;

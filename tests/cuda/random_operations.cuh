@@ -190,6 +190,11 @@ class Operations : public World {
     pinned_used_ = 0;
   }
 
+  static void run(const Operation& operation, cudaStream_t stream) {
+    operation.model();
+    operation.issue(stream);
+  }
+
   void* calls() { return &calls_; }
   void expect_call() { ++calls_expected_; }
 

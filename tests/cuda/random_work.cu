@@ -83,11 +83,6 @@ class Player : public Extras {
     run(any_operation(stream), on(stream));
   }
 
-  static void run(const Operation& operation, cudaStream_t stream) {
-    operation.model();
-    operation.issue(stream);
-  }
-
   // All that was begun is over; what it needed is free again.
   void catch_up() {
     for (int i = 0; i < kStreams; ++i) CHECK(cudaStreamSynchronize(on(i)));

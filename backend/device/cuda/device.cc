@@ -173,6 +173,8 @@ CUresult CudaDevice::enter(const CudaContextRef& context) {
 CUresult CudaDevice::enter(const Code& code) { return code.function ? enter(as(code.function).context) : enter(); }
 
 bool CudaDevice::is_capturing(CUstream stream, CUresult* error) {
+  *error = CUDA_SUCCESS;
+  if (!streams_->some_capture()) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   *error = driver_->cuStreamIsCapturing(stream, &status);
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -185,7 +187,7 @@ void CudaDevice::tell_output() {
 
 void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes) {
   CUresult error = CUDA_SUCCESS;
-  if (streams_->some_capture() && is_capturing(as(stream).handle, &error)) return;  // nothing runs now
+  if (is_capturing(as(stream).handle, &error)) return;  // nothing runs now
   time_slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
 }
 

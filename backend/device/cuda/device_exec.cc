@@ -98,7 +98,7 @@ CUresult CudaDevice::exec_node_enabled(const ExecRef& exec, const NodeRef& node,
 // was mapped stays until it is trimmed.
 CUresult CudaDevice::map_graph(CudaExec& exec, CUstream stream) {
   CUresult error = CUDA_SUCCESS;
-  if (streams_->some_capture() && is_capturing(stream, &error)) return CUDA_SUCCESS;  // it becomes a node
+  if (is_capturing(stream, &error)) return CUDA_SUCCESS;  // it becomes a node
   const auto map = [&] {
     const uint64_t trims = graph_memory_->trims();
     if (exec.mapped_at == trims) return CUDA_SUCCESS;
@@ -122,7 +122,7 @@ void CudaDevice::measure_graph(const Exec& exec, const StreamRef& stream) {
   }
   measure(whole, stream, exec.bytes[whole]);
   CUresult error = CUDA_SUCCESS;
-  if (streams_->some_capture() && is_capturing(as(stream).handle, &error)) return;
+  if (is_capturing(as(stream).handle, &error)) return;
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (engine != whole && exec.bytes[engine] != 0) time_slices_->estimate(engine, exec.bytes[engine]);
   }

@@ -50,7 +50,7 @@ CUresult CudaDevice::memory_alloc_async(const StreamRef& stream, const PoolRef& 
   if (guarded_) return guarded_alloc(stream, bytes, address);
   const CUstream handle = as(stream).handle;
   CUresult error = CUDA_SUCCESS;
-  if (streams_->some_capture() && is_capturing(handle, &error)) {  // a node, whose memory counts when the graph runs
+  if (is_capturing(handle, &error)) {  // a node, whose memory counts when the graph runs
     graphs_allocate_ = true;
     CUdeviceptr made = 0;
     const CUresult result = check(driver_->cuMemAllocFromPoolAsync(&made, bytes, from->handle, handle));
@@ -69,7 +69,7 @@ CUresult CudaDevice::memory_alloc_async(const StreamRef& stream, const PoolRef& 
 // Guarded kernels reach nothing that lies where the driver likes: it is memory like any other, and ready at once.
 CUresult CudaDevice::guarded_alloc(const StreamRef& stream, uint64_t bytes, uint64_t* address) {
   CUresult error = CUDA_SUCCESS;
-  if (streams_->some_capture() && is_capturing(as(stream).handle, &error)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (is_capturing(as(stream).handle, &error)) return CUDA_ERROR_NOT_SUPPORTED;
   return check(with_room([&] { return heap_->allocate(as(stream).context, bytes, address); }));
 }
 
@@ -93,7 +93,7 @@ void CudaDevice::settle_pools() {
   pools_hold_ = hold;
 }
 
-// As a wait of the driver's own does.
+// As a wait of the driver's own does; settle_pools() follows.
 void CudaDevice::trim_pools() {
   std::lock_guard lock(pool_mutex_);
   for (const CudaPoolRef& pool : pools_) pool->trim_to_threshold();

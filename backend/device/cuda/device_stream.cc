@@ -90,10 +90,9 @@ CUresult CudaDevice::part_of(uint32_t first, uint32_t count, CudaContextRef* par
 }
 
 CUresult CudaDevice::keep_order(const CudaStream& stream) {
-  const bool some_capture = streams_->some_capture();
-  if (stream.handle == CU_STREAM_LEGACY) return check(stream.context->order->before_legacy(some_capture));
+  if (stream.handle == CU_STREAM_LEGACY) return check(stream.context->order->before_legacy(streams_->some_capture()));
   CUresult error = CUDA_SUCCESS;
-  if (!stream.blocking || (some_capture && is_capturing(stream.handle, &error))) return check(error);
+  if (!stream.blocking || is_capturing(stream.handle, &error)) return check(error);
   return check(error == CUDA_SUCCESS ? stream.context->order->before(*stream.blocking) : error);
 }
 
@@ -192,7 +191,7 @@ CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream
   if (result == CUDA_SUCCESS && !streams_->some_capture()) as(event).recorded(place);
   if (result != CUDA_SUCCESS || as(event).age_ns == 0) return check(result);
   CUresult error = CUDA_SUCCESS;
-  if (!streams_->some_capture() || !is_capturing(as(stream).handle, &error)) as(event).age_ns = 0;
+  if (!is_capturing(as(stream).handle, &error)) as(event).age_ns = 0;
   return result;
 }
 

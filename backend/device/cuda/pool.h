@@ -23,8 +23,8 @@ class CudaPool final : public Pool {
   // CUDA_ERROR_OUT_OF_MEMORY: the share or the GPU has no more.
   CUresult allocate(uint64_t bytes, CUstream stream, uint64_t* address);
   CUresult trim(uint64_t keep);
-  // To what it is to keep in any case.
-  CUresult trim_to_threshold() { return trim(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)); }
+  // To what it is to keep in any case. settle() counts what is left.
+  void trim_to_threshold() { driver_->cuMemPoolTrimTo(handle, attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)); }
   // Counts what the pool has now. False: more than the share has room for, and it would not shrink yet.
   bool settle();
   bool holds_memory() const { return holds_; }

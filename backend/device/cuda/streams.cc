@@ -25,7 +25,7 @@ std::vector<std::shared_ptr<CudaStream>> Streams::all() {
   return all;
 }
 
-// With the captures' lock, as all up to note_legacy_end().
+// With the captures' lock, as all up to note_legacy_end(), and forget_capture().
 bool Streams::captures(CUstream stream) const {
   if (began_.empty()) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -81,10 +81,14 @@ CUresult Streams::begin_capture(const std::shared_ptr<CudaStream>& stream, const
   return result;
 }
 
-void Streams::capture_ended(const CudaStream& stream) {
-  const auto lock = lock_captures();
+void Streams::forget_capture(const CudaStream& stream) {
   began_.erase(&stream);
   captures_ = began_.size();
+}
+
+void Streams::capture_ended(const CudaStream& stream) {
+  const auto lock = lock_captures();
+  forget_capture(stream);
 }
 
 std::unique_lock<std::mutex> Streams::context_goes(const CudaContext& context) {
@@ -98,8 +102,7 @@ std::unique_lock<std::mutex> Streams::context_goes(const CudaContext& context) {
 CUresult Streams::leave(const std::shared_ptr<CudaStream>& stream) {
   const auto no_settling = lock_captures();
   if (captures(stream->handle)) {  // what it was given never runs there; a graph that it has joined goes on without it
-    began_.erase(stream.get());
-    captures_ = began_.size();
+    forget_capture(*stream);
     const std::lock_guard lock(mutex_);
     std::erase_if(streams_, [&](const auto& kept) { return kept.lock() == stream; });
     return stream->destroy();

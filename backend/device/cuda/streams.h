@@ -60,6 +60,7 @@ class Streams {
   using Ends = std::vector<EndRef>;
 
   bool captures(CUstream stream) const;
+  void forget_capture(const CudaStream& stream);
   bool legacy_is_implied(const CudaContextRef& context);
   void note_legacy_end(const CudaStream& stream);
   CUresult put(CUstream stream, const CudaContextRef& context, Ends* ends);

@@ -99,7 +99,7 @@ class CommandRing : public wire::ReplySink {
   vgpu_ring_header* const header_;
   const std::byte* const records_;
   std::byte* const reply_;
-  uint64_t tail_ = 0;              // record loop's own copies
+  uint64_t tail_ = 0;              // record loop's own copy
   std::atomic<uint64_t> head_{0};  // written by one thread at a time
 
   std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the ring
