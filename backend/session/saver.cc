@@ -76,10 +76,10 @@ Status Saver::expect(What what, const std::string& token, uid_t uid) {
   }
   if (!session_.suspended()) return Status::error(EBUSY, "it is not suspended");
   if (what == What::kSave && !saved().empty()) return Status::error(EBUSY, "it is saved already, as {}", saved_);
-  // What another session has saved is for one that has nothing yet.
-  const bool nothing = saved_.empty() && session_.runners().empty();
-  if (what == What::kRestore && saved().empty() && !nothing) {
-    return Status::error(EBUSY, "its memory is here: nothing of it is in a file, or its programs have ended since");
+  // What another session has saved is for one that has nothing yet. A file of this one may have no program, or of those
+  // that have ended since; it is read all the same, and whoever comes next goes on.
+  if (what == What::kRestore && saved_.empty() && !session_.runners().empty()) {
+    return Status::error(EBUSY, "its memory is here: nothing of it is in a file");
   }
   if (token.empty()) return Status::error(EINVAL, "no token");
   client_event_.reset();

@@ -335,7 +335,7 @@ class Extras : public Operations {
   void write_words() {
     const int stream = any_stream();
     const Part part = any_part(stream);
-    if (part.buffer->kind == Kind::kManaged) return;  // where streams may not write words
+    if (part.buffer->kind != Kind::kPlain) return;  // where streams may not write words
     CUstreamBatchMemOpParams operations[3] = {};
     const size_t count = std::min<size_t>(part.count, 3);
     for (size_t i = 0; i < count; ++i) {

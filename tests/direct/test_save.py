@@ -158,15 +158,23 @@ def test_a_program_that_ends_meanwhile_needs_nothing(tenant, file):
     end(other)
 
 
-def test_once_all_have_ended_it_simply_resumes(tenant, file):
+@pytest.mark.parametrize("back", [["resume"], ["restore", "FILE"]])
+def test_once_all_have_ended_nothing_is_needed(tenant, file, back):
     program = tenant.counting(8)
     tenant.ctl("save", str(file))
     program.kill()
     program.wait()
     wait_until(lambda: not tenant.view()["live"]["processes"], 10, "the end of its runner")
-    tenant.ctl("restore", str(file), refused="have ended since")
-    tenant.ctl("resume")
+    tenant.ctl(*(str(file) if word == "FILE" else word for word in back))
     end(tenant.counting(8))
+
+
+def test_one_without_programs_is_saved_and_restored(tenant, file):
+    tenant.ctl("save", str(file))
+    arrives = tenant.start("suspend.cu", 8)  # and waits
+    tenant.ctl("restore", str(file))
+    assert arrives.first_line("ready")
+    end(arrives)
 
 
 def test_its_room_in_the_hosts_memory_is_for_others(tenant, file):

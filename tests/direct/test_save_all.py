@@ -210,12 +210,12 @@ def test_a_program_that_ends_meanwhile_needs_nothing(tenant, file):
     end(other)
 
 
-def test_once_all_have_ended_it_simply_resumes(tenant, file):
+@pytest.mark.parametrize("back", [["resume"], ["restore", "FILE"]])
+def test_once_all_have_ended_nothing_is_needed(tenant, file, back):
     program = _counting(tenant)
     _save(tenant, file)
     program.kill()
     program.wait()
     wait_until(lambda: not _processes(tenant), 10, "the end of its process")
-    tenant.ctl("restore", str(file), refused="have ended since")
-    tenant.ctl("resume")
+    tenant.ctl(*(str(file) if word == "FILE" else word for word in back))
     end(_counting(tenant))
