@@ -91,6 +91,12 @@ int main() {
     textures(bad);
     CHECK_DRIVER(cuCtxSynchronize());
   }
+  CUdeviceptr managed, pooled;
+  CHECK_DRIVER(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+  CHECK_DRIVER(cuMemAllocAsync(&pooled, 4096, stream));
+  for (const CUdeviceptr memory : {managed, pooled}) words(stream, memory);  // of kinds that words cannot be in
+  CHECK_DRIVER(cuMemFreeAsync(pooled, stream));
+  CHECK_DRIVER(cuMemFree(managed));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(stream, good + 2, 1, 0));  // not aligned
   CHECK_DRIVER(cuStreamWriteValue32(stream, good, 1, 0));
   CHECK_DRIVER(cuStreamSynchronize(stream));

@@ -315,15 +315,11 @@ class Extras : public Operations {
     CHECK(cudaGraphAddKernelNode(&work, graph, &fill, 1, &kernel));
     CHECK(cudaGraphAddMemcpyNode1D(&copy, graph, &work, 1, to.at(), from.at(), to.bytes(), cudaMemcpyDefault));
     CHECK(cudaGraphClone(&clone, graph));
+    const bool of_clone = up_to(2) == 0, without_work = up_to(3) == 0;
     cudaGraphExec_t exec;
-    CHECK(cudaGraphInstantiate(&exec, up_to(2) ? graph : clone, 0));
-    const bool without_work = up_to(3) == 0;
-    cudaGraphNode_t disabled = work;
-    if (without_work && cudaGraphNodeSetEnabled(exec, disabled, 0) != cudaSuccess) {  // it is made of the clone
-      CHECK(cudaGraphNodeFindInClone(&disabled, work, clone));
-      CHECK(cudaGraphNodeSetEnabled(exec, disabled, 0));
-      cudaGetLastError();
-    }
+    CHECK(cudaGraphInstantiate(&exec, of_clone ? clone : graph, 0));
+    if (of_clone) CHECK(cudaGraphNodeFindInClone(&work, work, clone));
+    if (without_work) CHECK(cudaGraphNodeSetEnabled(exec, work, 0));
     CHECK(cudaGraphLaunch(exec, streams_[stream]));
     std::fill_n(from.model(), to.count, without_work ? value : value * factor + summand);
     std::copy_n(from.model(), to.count, to.model());
@@ -335,7 +331,8 @@ class Extras : public Operations {
   void write_words() {
     const int stream = any_stream();
     const Part part = any_part(stream);
-    if (part.buffer->kind != Kind::kPlain) return;  // where streams may not write words
+    if (part.buffer->kind != Kind::kPlain && part.buffer->kind != Kind::kMapped)
+      return;  // streams may not write words there
     CUstreamBatchMemOpParams operations[3] = {};
     const size_t count = std::min<size_t>(part.count, 3);
     for (size_t i = 0; i < count; ++i) {

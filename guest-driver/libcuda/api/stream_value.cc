@@ -11,7 +11,10 @@ namespace bandsaw::libcuda {
 
 CUresult check_word(CUdeviceptr address, uint32_t bytes) {
   const auto range = AddressMap::get().find(address);
-  return range && range->holds(address, bytes) && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (!range || !range->holds(address, bytes) || address % bytes != 0) return CUDA_ERROR_INVALID_VALUE;
+  // NVIDIA's driver refuses these kinds too.
+  const bool refused = range->kind == RangeKind::kPool || range->kind == RangeKind::kManaged;
+  return refused ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult wire_operation(const CUstreamBatchMemOpParams& from, vgpu_memory_op* made) {
