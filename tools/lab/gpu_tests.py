@@ -90,8 +90,11 @@ def gpu_programs(results: Results, only: str) -> None:
             free.put(vgpu)
 
     with step(f"cuda: {len(chosen)} programs, natively and through Bandsaw", len(chosen)) as progress:
+        # Natively such a program takes the GPU's whole memory.
+        last = [program for program in chosen if program.is_alone and program.on_native]
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-            times = list(pool.map(progress.counted(work), chosen))
+            times = list(pool.map(progress.counted(work), [each for each in chosen if each not in last]))
+        times += [progress.counted(work)(program) for program in last]
     say(f"in sum: native {sum(native for native, _ in times):.1f} s, Bandsaw {sum(ours for _, ours in times):.1f} s")
     for name in names:
         host.vgpuctl("destroy", name, "--force", check=False)

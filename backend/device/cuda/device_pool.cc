@@ -106,6 +106,7 @@ void CudaDevice::make_room() {
     for (const CudaPoolRef& pool : pools_) pool->trim(0);
   }
   if (graphs_allocate_) graph_memory_->trim();
+  heap_->trim();
 }
 
 CUresult CudaDevice::free_pooled(uint64_t address, CUstream stream) {

@@ -1,6 +1,7 @@
 #include "backend/device/cuda/heap.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/device/given.h"
 #include "memory/base/log.h"
@@ -65,6 +66,7 @@ Heap::~Heap() {
   spare_maker_.pause();
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
+  drop_empty_slab();
   drop_spares();
   if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::held(granularity_)));
   spare_ = nullptr;
@@ -131,11 +133,35 @@ CUresult Heap::allocate_small(uint64_t bytes, uint64_t at, Allocation* allocatio
     return true;
   };
   if (std::any_of(slabs_.begin(), slabs_.end(), take)) return CUDA_SUCCESS;
+  if (const CUresult result = add_slab(at)) return result;
+  return take(slabs_.back()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// `at`: what is to lie in it; 0: whatever comes.
+CUresult Heap::add_slab(uint64_t at) {
+  if (at != 0) drop_empty_slab();  // which may be in the way
+  if (empty_slab_) {
+    if (!host_->charge_memory(static_cast<int64_t>(empty_slab_->mapping.bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
+    slabs_.push_back(std::exchange(empty_slab_, nullptr));
+    return CUDA_SUCCESS;
+  }
   Mapping mapping;
   const uint64_t unit = std::max(granularity_, kSlabBytes);
-  if (const CUresult result = map(kSlabBytes, at / unit * unit, &mapping)) return result;
-  slabs_.push_back(std::make_shared<Slab>(mapping));
-  return take(slabs_.back()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = map(kSlabBytes, at / unit * unit, &mapping);
+  if (result == CUDA_SUCCESS) slabs_.push_back(std::make_shared<Slab>(mapping));
+  return result;
+}
+
+void Heap::drop_empty_slab() {
+  if (const auto slab = std::exchange(empty_slab_, nullptr)) {
+    vacate(slab->mapping.address, slab->mapping.bytes);
+    driver_->cuMemRelease(slab->mapping.handle);
+  }
+}
+
+void Heap::trim() {
+  std::lock_guard lock(mutex_);
+  drop_empty_slab();
 }
 
 CUresult Heap::allocate_large(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address) {
@@ -192,8 +218,11 @@ CUresult Heap::release(uint64_t address) {
     if (!allocation.slab) {
       // Its memory goes below, outside the lock.
     } else if (allocation.slab->ranges.give_back(address, allocation.bytes); allocation.slab->ranges.untouched()) {
-      empty = allocation.slab;
-      std::erase(slabs_, empty);
+      std::erase(slabs_, allocation.slab);
+      // Mapping memory and unmapping it takes 0.1 ms, which a program that allocates and frees would pay each time.
+      const bool keeps = !empty_slab_ && !spare_;
+      if (keeps) host_->charge_memory(-static_cast<int64_t>(allocation.slab->mapping.bytes));
+      (keeps ? empty_slab_ : empty) = allocation.slab;
     }
   }
   if (!allocation.chunks.empty()) return unmap_chunks(address, allocation);

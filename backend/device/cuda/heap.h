@@ -83,6 +83,8 @@ class Heap {
   void unreserve(uint64_t address, uint64_t reserved) { ranges_.give_back(address, reserved); }
   // What is left of a context that is gone.
   void release_all(const CudaContextRef& context);
+  // Gives the device what is kept for later allocations.
+  void trim();
 
  private:
   struct Mapping {
@@ -112,6 +114,8 @@ class Heap {
   CUresult map(uint64_t bytes, uint64_t at, Mapping* mapping);
   CUresult unmap(const Mapping& mapping);
   CUresult allocate_small(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
+  CUresult add_slab(uint64_t at);
+  void drop_empty_slab();  // with mutex_
   CUresult allocate_large(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
   CUresult give_back(uint64_t address, Allocation allocation);
   // heap_chunks.cc
@@ -177,9 +181,11 @@ class Heap {
   std::function<void()> before_changes_;
   RangeAllocator ranges_;
   mutable std::mutex mutex_;
-  std::map<uint64_t, Allocation> allocations_;             // guarded by mutex_
-  std::vector<std::shared_ptr<Slab>> slabs_;               // guarded by mutex_
-  std::vector<Mapping> spares_;                            // guarded by mutex_: host memory of no chunk, for moves
+  std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
+  std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
+  std::shared_ptr<Slab>
+      empty_slab_;               // guarded by mutex_: stays mapped for the next one; charged to nobody; may be null
+  std::vector<Mapping> spares_;  // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   EventPool move_events_;
   MoveTimes move_times_;      // guarded by mutex_: of the moves that are under way

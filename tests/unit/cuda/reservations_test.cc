@@ -101,6 +101,34 @@ TEST_F(ReservationsTest, ReadOnlyMemoryIsNotMappedForWriting) {
   EXPECT_EQ(fake.access_from, at + kGranule);
 }
 
+// A program that allocates and frees little in turns would map memory and unmap it each time.
+TEST_F(ReservationsTest, OneEmptySlabStaysMappedAndIsChargedToNobody) {
+  const CudaContextRef context;
+  uint64_t first = 0, second = 0, other = 0;
+  ASSERT_EQ(heap_->allocate(context, 100, &first), CUDA_SUCCESS);
+  EXPECT_EQ(host_.charged, static_cast<int64_t>(kGranule));
+  ASSERT_EQ(heap_->release(first), CUDA_SUCCESS);
+  EXPECT_EQ(host_.charged, 0);
+  EXPECT_EQ(fake.mapped.size(), 1u);
+  const auto handle = fake.next;
+  ASSERT_EQ(heap_->allocate(context, 100, &second), CUDA_SUCCESS);
+  EXPECT_EQ(second, first);
+  EXPECT_EQ(fake.next, handle) << "nothing was made";
+  EXPECT_EQ(host_.charged, static_cast<int64_t>(kGranule));
+  // A second slab that becomes empty goes.
+  std::vector<uint64_t> all(3);
+  for (uint64_t& address : all) ASSERT_EQ(heap_->allocate(context, 1u << 20, &address), CUDA_SUCCESS);
+  EXPECT_EQ(fake.mapped.size(), 2u);
+  for (const uint64_t address : all) ASSERT_EQ(heap_->release(address), CUDA_SUCCESS);
+  ASSERT_EQ(heap_->release(second), CUDA_SUCCESS);
+  EXPECT_EQ(fake.mapped.size(), 1u);
+  EXPECT_EQ(host_.charged, 0);
+  host_.most = 0;
+  EXPECT_EQ(heap_->allocate(context, 100, &other), CUDA_ERROR_OUT_OF_MEMORY);
+  heap_->trim();
+  EXPECT_TRUE(fake.mapped.empty() && fake.memory.empty());
+}
+
 TEST_F(ReservationsTest, AddressesAreApartAligned) {
   const uint64_t a = reserve(5 * kGranule), b = reserve(4096), c = reserve(kGranule, 64 * kGranule);
   EXPECT_EQ(a % kGranule, 0u);
