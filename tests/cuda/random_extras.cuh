@@ -267,6 +267,7 @@ class Extras : public Operations {
     const int stream = any_stream();
     expect_call();
     CHECK(cudaStreamAddCallback(on(stream), count_callback, calls(), 0));
+    CHECK(cudaStreamSynchronize(streams_[stream]));  // NVIDIA's driver crashes if the stream is destroyed before
   }
 
   // With attributes that change nothing of what it does.

@@ -25,7 +25,7 @@ class LoadedImage;
 // Limits that programs set, by CUlimit.
 struct Limits {
   uint64_t stack = 1024, printf_fifo = 1 << 20, malloc_heap = 8 << 20;
-  uint64_t sync_depth = 2, pending_launches = 2048, fetch_granularity = 128, persisting_l2 = 0;
+  uint64_t pending_launches = 2048, fetch_granularity = 64, persisting_l2 = 0;
 };
 
 class SoftContext : public Context, public LaunchServices {

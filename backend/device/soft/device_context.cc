@@ -61,9 +61,6 @@ CUresult SoftDevice::context_get_limit(const ContextRef& context, CUlimit limit,
     case CU_LIMIT_MALLOC_HEAP_SIZE:
       *value = limits.malloc_heap;
       break;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
-      *value = limits.sync_depth;
-      break;
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
       *value = limits.pending_launches;
       break;
@@ -101,14 +98,12 @@ CUresult SoftDevice::context_set_limit(const ContextRef& context, CUlimit limit,
       if (!alive->heap.set_limit(value)) return CUDA_ERROR_INVALID_VALUE;
       limits.malloc_heap = value;
       break;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
-      limits.sync_depth = value;
-      break;
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
-      limits.pending_launches = value;
+      limits.pending_launches = std::clamp<uint64_t>(value, 32, 599186);  // as on an H100
       break;
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
-      limits.fetch_granularity = std::min<uint64_t>(value, 128);
+      if (value > 128) return CUDA_ERROR_INVALID_VALUE;
+      limits.fetch_granularity = value;
       break;
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
       if (value) return CUDA_ERROR_UNSUPPORTED_LIMIT;  // there is no such cache

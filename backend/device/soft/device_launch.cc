@@ -193,7 +193,10 @@ uint32_t SoftDevice::blocks_per_sm(const CodeView& code, uint32_t threads, uint6
   const uint32_t warps = (threads + 31) / 32;
   if (threads == 0 || threads > kMaxBlockThreads || threads > code.code->max_threads) return 0;
   const uint64_t shared = round_up(code.code->static_shared_bytes + shared_bytes, 128) + kReservedShared;
-  if (static_cast<int64_t>(shared_bytes) > code.image->settings(code.code->name).max_dynamic_shared ||
+  // What needs no permission counts, even where a program has asked for less.
+  const int64_t free = int64_t{kDefaultBlockShared} - static_cast<int64_t>(code.code->static_shared_bytes);
+  const int64_t allowed = code.image->settings(code.code->name).max_dynamic_shared;
+  if (static_cast<int64_t>(shared_bytes) > std::max(allowed, free) ||
       code.code->static_shared_bytes + shared_bytes > kMaxBlockShared) {
     return 0;
   }

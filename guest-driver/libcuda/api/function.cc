@@ -47,7 +47,7 @@ bool settable(CUfunction_attribute attribute, int value) {
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
       return value >= 0;
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-      return value == 0 || value == 1;
+      return true;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       return value >= CU_CLUSTER_SCHEDULING_POLICY_DEFAULT && value <= CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING;
     default:
@@ -60,6 +60,7 @@ CUresult set_attribute(Call& call, FunctionRecord* function, CUfunction_attribut
   if (!function) return call.failed() ? call.status() : CUDA_ERROR_INVALID_HANDLE;
   if (!call.route(function->handle)) return call.status();
   if (!settable(attribute, value)) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) value = value != 0;
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
     const int32_t limit = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, call.gpu().ordinal);
     if (value > limit - function->attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)) return CUDA_ERROR_INVALID_VALUE;
@@ -270,7 +271,9 @@ CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!find_function(function)) return CUDA_ERROR_INVALID_HANDLE;
-  return config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const bool known =
+      config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE && config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE;
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction function) { return get_name(name, function); }

@@ -42,14 +42,21 @@ CUresult read_extra(void** extra, const FunctionRecord& function, ParameterBuffe
 }
 
 CUresult check_cluster(const vgpu_launch& launch, const FunctionRecord& function) {
-  const uint64_t size = uint64_t{launch.cluster[0]} * launch.cluster[1] * launch.cluster[2];
-  if (size == 0) return CUDA_SUCCESS;  // not a cluster launch
+  const bool given = launch.cluster[0] != 0, required = function.attribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+  if (!given && !required) return CUDA_SUCCESS;
+  uint32_t cluster[3];
+  for (int i = 0; i < 3; ++i) {
+    const auto of_function = static_cast<CUfunction_attribute>(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i);
+    cluster[i] = required ? static_cast<uint32_t>(function.attribute(of_function)) : launch.cluster[i];
+    if (cluster[i] == 0 || (given && launch.cluster[i] != cluster[i])) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  }
+  const uint64_t size = uint64_t{cluster[0]} * cluster[1] * cluster[2];
   if (!device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)) return CUDA_ERROR_NOT_SUPPORTED;
   constexpr uint64_t kPortable = 8, kLargest = 16;
   const bool large = function.attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
   if (size > (large ? kLargest : kPortable)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   for (int i = 0; i < 3; ++i) {
-    if (launch.grid[i] % launch.cluster[i]) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (launch.grid[i] % cluster[i]) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   }
   return CUDA_SUCCESS;
 }
@@ -154,28 +161,41 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch,
       events[(*count)++] = {value.launchCompletionEvent.event,
                             static_cast<unsigned>(value.launchCompletionEvent.flags)};
       return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-      launch->preferred_cluster[0] = value.preferredClusterDim.x;
-      launch->preferred_cluster[1] = value.preferredClusterDim.y;
-      launch->preferred_cluster[2] = value.preferredClusterDim.z;
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: {
+      const auto& size = value.preferredClusterDim;
+      const int given = (size.x != 0) + (size.y != 0) + (size.z != 0);
+      if (given != 0 && given != 3) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+      launch->preferred_cluster[0] = size.x;
+      launch->preferred_cluster[1] = size.y;
+      launch->preferred_cluster[2] = size.z;
       return CUDA_SUCCESS;
+    }
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      if (value.clusterSchedulingPolicyPreference > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
       launch->cluster_policy = static_cast<uint32_t>(value.clusterSchedulingPolicyPreference);
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
       if (value.programmaticStreamSerializationAllowed) launch->flags |= VGPU_LAUNCH_PROGRAMMATIC;
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      if (value.memSyncDomain > CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE) return CUDA_ERROR_INVALID_VALUE;
       launch->sync_domain = static_cast<uint32_t>(value.memSyncDomain);
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       launch->carveout = static_cast<int32_t>(value.sharedMemCarveout);
       launch->flags |= VGPU_LAUNCH_CARVEOUT;
       return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: {
+      const int domains = device_attribute(CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT);
+      const bool known = value.memSyncDomainMap.default_ < domains && value.memSyncDomainMap.remote < domains;
+      return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+      return value.nvlinkUtilCentricScheduling <= 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
       if (!value.deviceUpdatableKernelNode.deviceUpdatable) return CUDA_SUCCESS;
@@ -229,10 +249,10 @@ CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch) {
   if (threads > static_cast<uint64_t>(function->attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const int64_t dynamic = function->attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-  if (int64_t{launch.shared_bytes} > dynamic) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = check_cluster(launch, *function);
   if (result != CUDA_SUCCESS) return result;
+  const int64_t dynamic = function->attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+  if (int64_t{launch.shared_bytes} > dynamic) return CUDA_ERROR_INVALID_VALUE;
   return launch.flags & VGPU_LAUNCH_COOPERATIVE ? check_cooperative(launch, function) : CUDA_SUCCESS;
 }
 

@@ -132,7 +132,7 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatbin) {
 CUresult cuModuleLoad(CUmodule* module, const char* path) {
   Call call;
   if (!call.require_context()) return call.status();
-  if (!module || !path) return CUDA_ERROR_INVALID_VALUE;
+  if (!module || !path || !*path) return CUDA_ERROR_INVALID_VALUE;
   std::vector<char> bytes;
   const CUresult result = read_file(path, &bytes);
   return result != CUDA_SUCCESS ? result : load(module, bytes.data(), 0, nullptr, nullptr);
@@ -176,7 +176,7 @@ CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule module) {
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule module) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
-  if (!functions || !count) return CUDA_ERROR_INVALID_VALUE;
+  if (!functions) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::string> names;
   CUresult result = function_names(to_wire(module), &names);
   for (unsigned i = 0; i < count && i < names.size() && result == CUDA_SUCCESS; ++i) {

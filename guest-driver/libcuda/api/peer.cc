@@ -272,7 +272,7 @@ CUresult contexts_of_peers(CUcontext peer_context, Context** context, Context** 
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
   *context = current_context();
   *peer = peer_context ? from_program(peer_context) : nullptr;
-  if (!*context || !*peer || *context == *peer) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!*context || !*peer) return CUDA_ERROR_INVALID_CONTEXT;
   if (!(*context)->alive() || !(*peer)->alive()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   const CUresult result = (*context)->gpu->health();
   return result == CUDA_SUCCESS ? (*peer)->gpu->health() : result;
@@ -321,12 +321,14 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
   if (Flags) return CUDA_ERROR_INVALID_VALUE;
   Context *context = nullptr, *peer = nullptr;
   const CUresult result = contexts_of_peers(peerContext, &context, &peer);
+  if (result == CUDA_SUCCESS && context == peer) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   return result == CUDA_SUCCESS ? enable_peer(*context, *peer) : result;
 }
 
 CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext) {
   Context *context = nullptr, *peer = nullptr;
   const CUresult result = contexts_of_peers(peerContext, &context, &peer);
+  if (result == CUDA_SUCCESS && context == peer) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   return result == CUDA_SUCCESS ? disable_peer(*context, *peer) : result;
 }
 

@@ -30,6 +30,11 @@ Registry& registry() {
 
 }  // namespace
 
+bool are_flags(unsigned flags) {
+  const unsigned scheduling = flags & CU_CTX_SCHED_MASK;
+  return !(flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) && (scheduling & (scheduling - 1)) == 0;
+}
+
 Context* new_context(VirtualGpu* gpu, bool primary) {
   auto* context = new Context;
   context->primary = primary;

@@ -71,6 +71,13 @@ void tell_synchronised();
 // For the entry points about contexts.
 Context* new_context(VirtualGpu* gpu, bool primary);  // known to from_program from now on
 void end_context(Context* context);                   // runs the functions above and the storage's destructors
+// Whether a context may have these flags: CU_CTX_*, of CU_CTX_SCHED_* one at most.
+bool are_flags(unsigned flags);
+// What a program is told of them: host memory can always be mapped, and core dumps are another question.
+inline unsigned told_flags(unsigned flags) {
+  return (flags & (CU_CTX_SCHED_MASK | CU_CTX_LMEM_RESIZE_TO_MAX)) | CU_CTX_MAP_HOST;
+}
+
 std::mutex& context_mutex();  // guards handle, flags and retains against other entry points' changes
 
 }  // namespace bandsaw::libcuda

@@ -22,7 +22,7 @@ constexpr unsigned kNewApi = 3020;  // of cuCtxCreate_v2 and later, cuCtxPopCurr
 CUresult create(CUcontext* context, unsigned flags, CUdevice device, unsigned api_version,
                 const char* entry = __builtin_FUNCTION()) {
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
-  if (!context || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK))) return CUDA_ERROR_INVALID_VALUE;
+  if (!context || !are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   VirtualGpu& gpu = gpu_at(device);
   Call call(gpu, entry);
   uint64_t handle = 0;
@@ -98,7 +98,7 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsi
 }
 
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx) {
-  if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!ctx) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;
   if (const CUresult result = find_alive(ctx, &found); result != CUDA_SUCCESS) return result;
   if (found->primary || found->sms.count) return CUDA_ERROR_INVALID_CONTEXT;
@@ -134,7 +134,8 @@ CUresult CUDAAPI cuCtxDetach(CUcontext ctx) {
 
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx) {
   if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
-  Context* const context = ctx ? from_program(ctx) : nullptr;
+  if (!ctx) return CUDA_ERROR_INVALID_VALUE;
+  Context* const context = from_program(ctx);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   if (const CUresult result = context->gpu->health(); result != CUDA_SUCCESS) return result;
   this_thread().contexts.push_back(context);
@@ -177,12 +178,12 @@ CUresult CUDAAPI cuCtxGetFlags(unsigned int* flags) {
   if (!flags) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;
   if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
-  *flags = found->flags;
+  *flags = told_flags(found->flags);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxSetFlags(unsigned int flags) {
-  if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) return CUDA_ERROR_INVALID_VALUE;
+  if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;
   if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
   found->flags = flags;
@@ -252,7 +253,13 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPr
 
 CUresult CUDAAPI cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
   if (!pExecAffinity) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  Context* found = nullptr;
+  if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
+  if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  pExecAffinity->type = type;
+  pExecAffinity->param.smCount.val =
+      static_cast<unsigned>(found->gpu->info.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

@@ -70,8 +70,8 @@ CUresult CUDAAPI cuDeviceGetCount(int* count) {
 }
 
 CUresult CUDAAPI cuDeviceGetName(char* name, int len, CUdevice dev) {
-  if (!name || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  if (!name || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   std::snprintf(name, static_cast<size_t>(len), "%s", gpu_at(dev).info.name);
   return CUDA_SUCCESS;
 }

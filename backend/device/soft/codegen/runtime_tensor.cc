@@ -275,6 +275,9 @@ static void bsw_tensor(WarpState* warp, uint32_t mask, const uint64_t* words, ui
       walk.offset[i] = i + 2 < form.rank ? static_cast<uint16_t>(word(TensorWord::kOffset, i)) : 0;
     // A GPU cannot begin a row between two chunks of global memory, inside of the tensor or outside (seen on an H200).
     if (walk.from[0] * int64_t{copy.element} % kChunkBytes) bad_map(warp, copy.map.address);
+    // Nor can it store anything below 0, where it loads what stands for the outside (seen on an H100).
+    const bool below = std::ranges::any_of(walk.from, [](int64_t at) { return at < 0; });
+    if (below && form.move != TensorMove::kLoad && !form.im2col) bad_map(warp, copy.map.address);
     uint64_t offset = 0;
     walk.rows([&](const int64_t* at) {
       form.move == TensorMove::kLoad ? copy.load_row(at, offset) : copy.store_row(at, offset);
