@@ -35,9 +35,9 @@ int main() {
   CHECK(cudaMalloc(&out, sizeof got));
   CHECK(cudaMemcpy(data, from, sizeof from, cudaMemcpyHostToDevice));
   alignas(64) CUtensorMap map;
-  const cuuint64_t width = kWidth;
+  const cuuint64_t width = kWidth, stride = kWidth * sizeof(int);
   const cuuint32_t box = kBox, step = 1;
-  CHECK_DRIVER(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 1, data, &width, nullptr, &box, &step,
+  CHECK_DRIVER(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 1, data, &width, &stride, &box, &step,
                                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                                       CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   fetch<<<1, 1>>>(map, 20, out);

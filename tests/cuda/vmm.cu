@@ -120,10 +120,11 @@ static void refusals() {
   CHECK_DRIVER(cuMemMap(base, 2 * granule, 0, memory, 0));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemMap(base + granule, 2 * granule, 0, memory, 0));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base, granule));
-  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base + 2 * granule, granule));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base + granule, 2 * granule));
+  CHECK_DRIVER(cuMemUnmap(base + 2 * granule, granule));  // where nothing is
   EXPECT(cudaFree(reinterpret_cast<void*>(base)) != cudaSuccess);
   cudaGetLastError();
-  CHECK_DRIVER(cuMemUnmap(base, 2 * granule));
+  CHECK_DRIVER(cuMemUnmap(base, 3 * granule));
   CHECK_DRIVER(cuMemRelease(memory));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(base, 2 * granule));
   CHECK_DRIVER(cuMemAddressFree(base, 4 * granule));

@@ -253,6 +253,14 @@ CUresult SoftDevice::value_steps(const NodeContent& content, std::vector<ValueSt
   return CUDA_SUCCESS;
 }
 
+// With the scheduler's lock.
+CUresult SoftDevice::capture_operation(SoftStream& stream, const vgpu_memory_op& operation) {
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  content.operations.push_back(operation);
+  return capture_node(stream, content, nullptr);
+}
+
 CUresult SoftDevice::write_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
                                  uint32_t flags) {
   if (const CUresult error = scheduler_.error()) return error;
@@ -262,7 +270,8 @@ CUresult SoftDevice::write_value(const StreamRef& stream, uint64_t address, uint
   SoftStream& on = as(stream);
   {
     std::lock_guard lock(scheduler_.mutex());
-    if (const CUresult refused = capturing(on) ? refuse_in_capture(on) : check_capture(on)) return refused;
+    if (capturing(on)) return capture_operation(on, {address, value, VGPU_MEMORY_OP_WRITE, bytes, flags, 0});
+    if (const CUresult refused = check_capture(on)) return refused;
   }
   return enqueue(on, std::make_shared<CallOp>(on.context, [this, word, value] {
                    if (word.store(value)) return CUDA_SUCCESS;
@@ -281,7 +290,8 @@ CUresult SoftDevice::wait_value(const StreamRef& stream, uint64_t address, uint6
   SoftStream& on = as(stream);
   {
     std::lock_guard lock(scheduler_.mutex());
-    if (const CUresult refused = capturing(on) ? refuse_in_capture(on) : check_capture(on)) return refused;
+    if (capturing(on)) return capture_operation(on, {address, value, VGPU_MEMORY_OP_WAIT, bytes, flags, 0});
+    if (const CUresult refused = check_capture(on)) return refused;
   }
   return enqueue(on, std::make_shared<WaitValueOp>(on.context, word, value, condition));
 }

@@ -77,7 +77,10 @@ CUresult SoftDevice::event_query(const EventRef& event) {
   if (const CUresult error = scheduler_.error()) return error;
   std::lock_guard lock(scheduler_.mutex());
   const SoftEvent& asked = as(event);
-  if (asked.capture) return CUDA_ERROR_CAPTURED_EVENT;
+  if (asked.capture) {
+    asked.capture->invalid = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+  }
   return awaited_record(asked.context, asked) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -88,7 +91,10 @@ void SoftDevice::event_synchronize(const EventRef& event, Done done) {
   bool begin = false;  // another process's record, which nothing of this process comes before
   if (!refused) {
     std::lock_guard lock(scheduler_.mutex());
-    if (asked.capture) refused = CUDA_ERROR_CAPTURED_EVENT;
+    if (asked.capture) {
+      asked.capture->invalid = true;
+      refused = CUDA_ERROR_CAPTURED_EVENT;
+    }
     if (const OpRef record = awaited_record(asked.context, asked)) {
       begin = record != asked.record && scheduler_.link(record, {});
       after.push_back(record);

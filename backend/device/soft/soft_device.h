@@ -293,6 +293,7 @@ class SoftDevice final : public Device, public GivesAgain {
 
   // device_capture.cc: adds a node to the capture that the stream takes part in. With the mutex held.
   CUresult capture_node(SoftStream& stream, const NodeContent& content, uint64_t* value);
+  CUresult capture_operation(SoftStream& stream, const vgpu_memory_op& operation);
   CUresult capture_record(SoftStream& stream, SoftEvent& event, uint32_t flags);
   CUresult capture_wait(SoftStream& stream, SoftEvent& event, uint32_t flags);
   void abandon_capture(SoftStream& stream);

@@ -34,6 +34,9 @@ CUresult Handlers::graph_add_node(C, R<Graph> graph, uint32_t type, uint32_t dep
   NodeContent content;
   result = decode_node(world_.objects, world_.memory, type, data.subspan(dependencies * sizeof(uint64_t)), &content);
   if (result != CUDA_SUCCESS) return result;
+  // NVIDIA's driver would copy it into itself without end.
+  const bool within_itself = content.child && table().handle_of(content.child.get()) == graph.handle;
+  if (within_itself) return CUDA_ERROR_INVALID_VALUE;
   NodeRef made;
   result = device_.graph_add_node(graph, nodes, content, &made, value);
   if (result == CUDA_SUCCESS) result = give(HandleKind::kNode, std::move(made), graph.handle, node, true);

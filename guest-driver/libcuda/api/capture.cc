@@ -175,6 +175,13 @@ CUresult check_unsafe(Call& call) {
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+CUresult check_unsafe_for(Call& call, CUevent event) {
+  if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  const bool captured = wire::event_query(call, to_wire(event)) == CUDA_ERROR_CAPTURED_EVENT;
+  const CUresult allowed = check_unsafe(call);  // either way: it spoils captures
+  return captured ? CUDA_ERROR_CAPTURED_EVENT : allowed;
+}
+
 CUresult invalidate_capture(Call& call, uint64_t wire_stream) {
   spoil(call, {wire_stream});
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

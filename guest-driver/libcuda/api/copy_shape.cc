@@ -101,6 +101,7 @@ CUresult shape_3d(const T& asked, ShapedCopy* shaped) {
   shaped->copy.width_bytes = asked.WidthInBytes;
   shaped->copy.height = asked.Height;
   shaped->copy.depth = asked.Depth;
+  if (!asked.WidthInBytes || !asked.Height || !asked.Depth) return CUDA_SUCCESS;  // nothing is looked at
   AskedEnd destination = destination_of(asked), source = source_of(asked);
   destination.height = asked.dstHeight;
   destination.z = asked.dstZ;

@@ -136,7 +136,8 @@ CUresult check_cache_config(const FunctionRecord* function, CUfunc_cache config)
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
-  return config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
+                                                                                     : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace

@@ -141,7 +141,8 @@ CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
   if (!range || (range->kind != RangeKind::kHost && range->kind != RangeKind::kRegistered)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *flags = range->flags | CU_MEMHOSTALLOC_DEVICEMAP;  // always mapped: unified addressing
+  // Always mapped and portable, since addressing is unified. NVIDIA's driver tells no more of what was asked for.
+  *flags = (range->flags & CU_MEMHOSTALLOC_WRITECOMBINED) | CU_MEMHOSTALLOC_DEVICEMAP;
   return CUDA_SUCCESS;
 }
 

@@ -59,20 +59,6 @@ CUresult find_stream(CUstream stream, StreamRecord** record) {
   return result;
 }
 
-bool storable(CUstreamAttrID attribute) {
-  switch (attribute) {
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 bool require_context(Call& call, CUstream stream) {
@@ -132,6 +118,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
+  if (result == CUDA_SUCCESS && on <= VGPU_STREAM_LEGACY) result = check_captured(on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
   if (result != CUDA_SUCCESS) return result;
@@ -149,6 +136,7 @@ CUresult cuStreamQuery(CUstream stream) {
   if (!require_context(call, stream)) return call.status();
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
+  if (result == CUDA_SUCCESS && on <= VGPU_STREAM_LEGACY) result = check_captured(on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
   const bandsaw::managed::WorkWait wait(managed_work(), work_stream(call, on));
@@ -168,7 +156,13 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) {
     return wait_across(call, on, to_wire(event));
   }
-  return result == CUDA_SUCCESS ? wire::stream_wait_event(call, on, to_wire(event), flags) : result;
+  if (result == CUDA_SUCCESS) result = wire::stream_wait_event(call, on, to_wire(event), flags);
+  if (result != CUDA_SUCCESS) return result;
+  // That the event belongs to no capture, or to another one, is told by this call: only the host knows it.
+  bool capturing = false;
+  if (is_capturing(on, &capturing) != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) return CUDA_SUCCESS;
+  take_late_error(call);  // which a later call would tell, too
+  return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data, unsigned flags) {
@@ -276,51 +270,6 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
   if (bytes && (pointer != range->base || bytes != range->bytes)) return CUDA_ERROR_INVALID_VALUE;
   // Memory that stays with the program is everybody's at any time, so attachment restricts nothing.
   static_cast<void>(ManagedSpace::get().attach(pointer, work_stream(call, on), flags));
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue* value) {
-  Call call;
-  if (!require_context(call, stream)) return call.status();
-  if (!value || !storable(attribute)) return CUDA_ERROR_INVALID_VALUE;
-  StreamRecord* record = nullptr;
-  const CUresult result = find_stream(stream, &record);
-  if (result != CUDA_SUCCESS) return result;
-  std::memset(value, 0, sizeof(*value));
-  if (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) value->syncPolicy = CU_SYNC_POLICY_AUTO;
-  if (attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) value->memSyncDomainMap = {0, 1};
-  if (!record) return CUDA_SUCCESS;
-  if (attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = record->priority;
-  std::lock_guard lock(record->mutex);
-  if (const auto set = record->attributes.find(attribute); set != record->attributes.end()) *value = set->second;
-  return CUDA_SUCCESS;
-}
-
-// All of them are hints to this device, kept for the program to read back.
-CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue* value) {
-  Call call;
-  if (!require_context(call, stream)) return call.status();
-  if (!value || !storable(attribute)) return CUDA_ERROR_INVALID_VALUE;
-  StreamRecord* record = nullptr;
-  const CUresult result = find_stream(stream, &record);
-  if (result != CUDA_SUCCESS) return result;
-  if (!record) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard lock(record->mutex);
-  record->attributes[attribute] = *value;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamCopyAttributes(CUstream destination, CUstream source) {
-  Call call;
-  if (!call.require_context()) return call.status();
-  StreamRecord *to = nullptr, *from = nullptr;
-  CUresult result = find_stream(destination, &to);
-  if (result == CUDA_SUCCESS) result = find_stream(source, &from);
-  if (result != CUDA_SUCCESS) return result;
-  if (!to || !from) return CUDA_ERROR_INVALID_VALUE;
-  if (to == from) return CUDA_SUCCESS;
-  std::scoped_lock lock(to->mutex, from->mutex);
-  to->attributes = from->attributes;
   return CUDA_SUCCESS;
 }
 

@@ -16,6 +16,8 @@
 
 namespace bandsaw::libcuda {
 
+using StreamAttributes = std::map<int, CUstreamAttrValue>;  // those that the program set
+
 struct StreamRecord {
   uint64_t handle = 0;
   uint64_t id = 0;  // cuStreamGetId
@@ -24,7 +26,7 @@ struct StreamRecord {
   int priority = 0;
 
   std::mutex mutex;
-  std::map<int, CUstreamAttrValue> attributes;  // that the program set
+  StreamAttributes attributes;
 };
 
 HandleTable<StreamRecord>& streams();
@@ -69,6 +71,8 @@ inline CUresult check_work_stream(Call& call, CUstream stream, uint64_t* wire) {
 // For calls that CUDA calls potentially unsafe (cuThreadExchangeStreamCaptureMode). STREAM_CAPTURE_UNSUPPORTED: a
 // capture forbids them to this thread; that capture is then invalid.
 CUresult check_unsafe(Call& call);
+// The same for a call about an event. CAPTURED_EVENT: it belongs to a capture.
+CUresult check_unsafe_for(Call& call, CUevent event);
 
 // Makes the capture that `wire_stream` is part of invalid; returns STREAM_CAPTURE_UNSUPPORTED.
 CUresult invalidate_capture(Call& call, uint64_t wire_stream);

@@ -56,7 +56,7 @@ CUresult common(const CUtensorMap* map, vgpu_tensor_form form, CUtensorMapDataTy
                 const void* address, const cuuint64_t* dimensions, const cuuint64_t* strides,
                 const cuuint32_t* element_strides, vgpu_tensor_shape* shape) {
   if (!map || reinterpret_cast<uintptr_t>(map) % 64 != 0 || rank == 0 || rank > kRankMost || !dimensions ||
-      !element_strides || (rank > 1 && !strides)) {
+      !element_strides || !strides) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::memset(shape, 0, sizeof *shape);
@@ -65,7 +65,7 @@ CUresult common(const CUtensorMap* map, vgpu_tensor_form form, CUtensorMapDataTy
   shape->rank = rank;
   shape->address = reinterpret_cast<uint64_t>(address);
   std::copy_n(dimensions, rank, shape->dimensions);
-  if (strides) std::copy_n(strides, rank - 1, shape->strides);
+  std::copy_n(strides, rank - 1, shape->strides);
   std::copy_n(element_strides, rank, shape->element_strides);
   return CUDA_SUCCESS;
 }

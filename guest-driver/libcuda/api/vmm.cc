@@ -118,6 +118,22 @@ CUresult map_at_home(Call& call, uint64_t address, const MappingRecord& mapping)
   return result;
 }
 
+// All mappings of a range in one reservation. False: it cuts one.
+bool find_within(uint64_t address, uint64_t bytes, std::vector<MappingAt>* found) {
+  auto& all = memories().mappings;
+  if (!is_reserved(address, bytes)) return false;
+  auto next = all.lower_bound(address);
+  if (next != all.begin()) {
+    const auto& [base, before] = *std::prev(next);
+    if (address - base < before.bytes) return false;
+  }
+  for (; next != all.end() && next->first - address < bytes; ++next) {
+    if (next->second.bytes > bytes - (next->first - address)) return false;
+    found->push_back(next);
+  }
+  return true;
+}
+
 // From all devices that have it.
 CUresult unmap_everywhere(uint64_t address, const MappingRecord& mapping) {
   CUresult result = CUDA_SUCCESS;
@@ -327,7 +343,8 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   if (HostSpace::get().reserves(address)) return HostSpace::get().unmap(address, bytes);
   std::lock_guard lock(memories().mutex);
   std::vector<MappingAt> found;
-  if (!bytes || !find_mappings(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
+  // As with NVIDIA's driver, there may be nothing in a part of it.
+  if (!bytes || !find_within(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   for (const MappingAt at : found) {
     const CUresult unmapped = unmap_everywhere(at->first, at->second);

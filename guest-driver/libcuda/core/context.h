@@ -73,9 +73,10 @@ Context* new_context(VirtualGpu* gpu, bool primary);  // known to from_program f
 void end_context(Context* context);                   // runs the functions above and the storage's destructors
 // Whether a context may have these flags: CU_CTX_*, of CU_CTX_SCHED_* one at most.
 bool are_flags(unsigned flags);
-// What a program is told of them: host memory can always be mapped, and core dumps are another question.
-inline unsigned told_flags(unsigned flags) {
-  return (flags & (CU_CTX_SCHED_MASK | CU_CTX_LMEM_RESIZE_TO_MAX)) | CU_CTX_MAP_HOST;
+// What a program is told of a context's: of a primary one, that host memory can be mapped, and nothing of core dumps.
+inline unsigned told_flags(const Context& context) {
+  const unsigned told = context.flags & (CU_CTX_SCHED_MASK | CU_CTX_LMEM_RESIZE_TO_MAX | CU_CTX_MAP_HOST);
+  return context.primary ? told | CU_CTX_MAP_HOST : told;
 }
 
 std::mutex& context_mutex();  // guards handle, flags and retains against other entry points' changes

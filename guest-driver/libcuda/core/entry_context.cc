@@ -178,7 +178,7 @@ CUresult CUDAAPI cuCtxGetFlags(unsigned int* flags) {
   if (!flags) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;
   if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
-  *flags = told_flags(found->flags);
+  *flags = told_flags(*found);
   return CUDA_SUCCESS;
 }
 
