@@ -37,13 +37,14 @@ class Program:
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     long: yes where the software device needs half a minute or more; it then runs beside the others
     alone: yes where it takes all memory of its virtual GPU; no other program shares that with it
+    same: yes where its output on Bandsaw is that on the GPU's own driver, but for what tests/cuda/answers.differ has
     """
 
     def __init__(self, source: pathlib.Path):
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs|long|alone):\s*(.*)", line)
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs|long|alone|same):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):
@@ -63,6 +64,10 @@ class Program:
     @property
     def is_alone(self) -> bool:
         return self._words("alone")[:1] == ["yes"]
+
+    @property
+    def prints_the_same(self) -> bool:
+        return self._words("same")[:1] == ["yes"]
 
     @property
     def on_gpu(self) -> bool:
