@@ -11,6 +11,7 @@ from lab.paths import BUILD, REPO, cache
 from lab.shell import run, step
 
 SOURCES = REPO / "tests/cuda"
+FACTS = ("nvcc", "vm", "arguments", "expect", "output", "device", "native", "needs", "long", "alone", "same")
 
 
 def _included_from_elsewhere(source: pathlib.Path) -> set[pathlib.Path]:
@@ -37,14 +38,14 @@ class Program:
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     long: yes where the software device needs half a minute or more; it then runs beside the others
     alone: yes where it takes all memory of its virtual GPU; no other program shares that with it
-    same: yes where its output on Bandsaw is that on the GPU's own driver, but for what tests/cuda/answers.differ has
+    same: yes where its output on Bandsaw is that on the GPU's own driver, but for tests/cuda/answers.differ
     """
 
     def __init__(self, source: pathlib.Path):
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs|long|alone|same):\s*(.*)", line)
+            match = re.match(rf"//\s*({'|'.join(FACTS)}):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):

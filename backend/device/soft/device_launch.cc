@@ -225,6 +225,8 @@ CUresult SoftDevice::occupancy_clusters(const ContextRef&, const Launch& launch,
   uint64_t size = 1;
   for (int i = 0; i < 3; ++i) {
     const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
+    const bool is_other = settings.cluster[0] > 0 && launch.cluster[0] && std::max(launch.cluster[i], 1u) != own;
+    if (is_other) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     size *= launch.cluster[0] ? std::max(launch.cluster[i], 1u) : own;
   }
   const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];

@@ -138,11 +138,12 @@ CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
   if (!call.require_context()) return call.status();
   if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(number(pointer));
-  if (!range || (range->kind != RangeKind::kHost && range->kind != RangeKind::kRegistered)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  // Always mapped and portable, since addressing is unified. NVIDIA's driver tells no more of what was asked for.
-  *flags = (range->flags & CU_MEMHOSTALLOC_WRITECOMBINED) | CU_MEMHOSTALLOC_DEVICEMAP;
+  if (!range || range->on_device()) return CUDA_ERROR_INVALID_VALUE;
+  // Always mapped: addressing is unified. Of what was asked for, NVIDIA's driver tells this much.
+  const unsigned told = range->kind == RangeKind::kHost         ? CU_MEMHOSTALLOC_WRITECOMBINED
+                        : range->kind == RangeKind::kRegistered ? CU_MEMHOSTREGISTER_PORTABLE
+                                                                : 0;
+  *flags = (range->flags & told) | CU_MEMHOSTALLOC_DEVICEMAP;
   return CUDA_SUCCESS;
 }
 
