@@ -183,9 +183,8 @@ class Heap {
   mutable std::mutex mutex_;
   std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
   std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
-  std::shared_ptr<Slab>
-      empty_slab_;               // guarded by mutex_: stays mapped for the next one; charged to nobody; may be null
-  std::vector<Mapping> spares_;  // guarded by mutex_: host memory of no chunk, for moves
+  std::shared_ptr<Slab> empty_slab_;            // guarded by mutex_: mapped for the next one; charged to nobody
+  std::vector<Mapping> spares_;                 // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   EventPool move_events_;
   MoveTimes move_times_;      // guarded by mutex_: of the moves that are under way
