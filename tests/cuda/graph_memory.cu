@@ -66,7 +66,28 @@ static void free_too_late(cudaGraph_t graph, int* data, cudaStream_t stream) {
   CHECK(cudaDeviceSynchronize());
 }
 
+// A graph frees what a graph has allocated, and that once.
+static void refusals() {
+  cudaGraph_t graph;
+  cudaGraphNode_t allocated, freed, again;
+  void* plain;
+  cudaMemAllocNodeParams params{};
+  params.poolProps.allocType = cudaMemAllocationTypePinned;
+  params.poolProps.location = {cudaMemLocationTypeDevice, 0};
+  params.bytesize = 1000;
+  CHECK(cudaMalloc(&plain, 1000));
+  CHECK(cudaGraphCreate(&graph, 0));
+  CHECK(cudaGraphAddMemAllocNode(&allocated, graph, nullptr, 0, &params));
+  EXPECT_CODE(cudaErrorInvalidValue, cudaGraphAddMemFreeNode(&freed, graph, nullptr, 0, plain));
+  CHECK(cudaGraphAddMemFreeNode(&freed, graph, &allocated, 1, params.dptr));
+  EXPECT_CODE(cudaErrorInvalidValue, cudaGraphAddMemFreeNode(&again, graph, &allocated, 1, params.dptr));
+  cudaGetLastError();
+  CHECK(cudaGraphDestroy(graph));
+  CHECK(cudaFree(plain));
+}
+
 int main() {
+  refusals();
   cudaStream_t stream;
   cudaGraph_t made;
   int* data;

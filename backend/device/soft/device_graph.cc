@@ -39,7 +39,12 @@ CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef
     }
     if (value) *value = made->content.address;
   }
-  if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;
+  if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    const bool again = std::ranges::any_of(graph->nodes, [&](const SoftNodeRef& other) {
+      return other->content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && other->content.address == content.address;
+    });
+    if (again || !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;
+  }
   if (content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     if (const CUresult refused = make_conditional(*graph, made.get())) return refused;
   }

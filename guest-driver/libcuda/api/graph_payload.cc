@@ -147,7 +147,7 @@ CUresult plan_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v1& params, NodePlan* plan)
 
 CUresult plan_free(CUdeviceptr address, NodePlan* plan) {
   const auto range = AddressMap::get().find(address);
-  if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  if (!range || range->base != address || range->kind != RangeKind::kGraph) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_MEM_FREE;
   append(vgpu_alloc_node{0, 0, address}, &plan->payload);
   return CUDA_SUCCESS;

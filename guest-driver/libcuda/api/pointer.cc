@@ -55,8 +55,13 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
       return put_value(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put_value(data, 0ull);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return put_value(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
+      unsigned long long granted = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+      const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_of(range).ordinal};
+      const CUresult result =
+          range.kind == RangeKind::kMapped ? cuMemGetAccess(&granted, &here, range.base) : CUDA_SUCCESS;
+      return result == CUDA_SUCCESS ? put_value(data, static_cast<int>(granted)) : result;
+    }
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put_value(data, from_wire<CUmemoryPool>(range.pool));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:

@@ -231,10 +231,12 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (!kept && range->kind > RangeKind::kGraph) return CUDA_ERROR_INVALID_VALUE;
   bool capturing = false;
   result = is_capturing(on, &capturing);
+  // A graph frees what a graph has allocated.
+  if (capturing && !kept && range->kind != RangeKind::kGraph) return CUDA_ERROR_INVALID_VALUE;
   if (kept && result == CUDA_SUCCESS) return capturing ? refuse_in_graph() : kept->free(call, *range, on);
   if (SharedPool* const shared = shared_pool_of(*range); shared && result == CUDA_SUCCESS) {
     if (&gpu_of(*range) != &call.gpu()) return refuse_other_device("a shared pool's memory freed on another device");
-    return capturing ? CUDA_ERROR_NOT_SUPPORTED : free_shared(call, *shared, *range, on);
+    return free_shared(call, *shared, *range, on);
   }
   if (result == CUDA_SUCCESS && &gpu_of(*range) != &call.gpu()) {
     result = do_across(call, on, gpu_of(*range), [address](Call& there, uint64_t stream_there) {

@@ -22,6 +22,13 @@ namespace {
 
 using References = std::vector<std::shared_ptr<UserObject>>;
 
+// Each reference is an entry in a list.
+CUresult check_count(unsigned count) {
+  constexpr unsigned kMost = 1u << 20;
+  if (count == 0 || count > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
+  return count <= kMost ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 struct Entry {
   std::weak_ptr<UserObject> object;
   References own;  // the program's references
@@ -80,9 +87,8 @@ extern "C" {
 CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, unsigned count, unsigned flags) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
-  if (!object || !destroy || !count || count > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!object || !destroy || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = check_count(count)) return refused;
   auto made = std::make_shared<UserObject>();
   made->destroy = destroy;
   made->data = data;
@@ -101,7 +107,8 @@ CUresult cuUserObjectRetain(CUuserObject object, unsigned count) {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   const auto reference = all.find(object);
-  if (!reference || !count || count > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (!reference) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = check_count(count)) return refused;
   References& own = all.objects[to_wire(object)].own;
   own.insert(own.end(), count, reference);
   return CUDA_SUCCESS;
@@ -121,9 +128,8 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned co
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   GraphRecord* const record = find_graph(graph);
-  if (!record || !count || count > INT32_MAX || (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE})) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!record || (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE})) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = check_count(count)) return refused;
   Registry& all = registry();
   std::scoped_lock lock(all.mutex, record->mutex);
   const auto reference = all.find(object);
