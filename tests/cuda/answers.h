@@ -25,6 +25,10 @@ void give(T... outputs) {
   ((std::printf(" %lld", (long long)(outputs))), ...);
 }
 
+// The primary context of device 0, current.
+inline CUdevice device;
+inline CUcontext context;
+
 inline int passed() {
   std::printf("ok\n");
   return 0;
@@ -52,3 +56,21 @@ inline int passed() {
       std::exit(2);                                                         \
     }                                                                       \
   } while (0)
+
+namespace answers {
+
+inline void begin() {
+  NEED(cuInit(0));
+  NEED(cuDeviceGet(&device, 0));
+  NEED(cuDevicePrimaryCtxRetain(&context, device));
+  NEED(cuCtxSetCurrent(context));
+}
+
+// A part is over: nothing of it has gone wrong on the device.
+inline void done(const char* what) {
+  note("%s", what);
+  ASK(cuCtxSynchronize());
+  note("");
+}
+
+}  // namespace answers

@@ -171,10 +171,7 @@ static void copies() {
 }
 
 int main() {
-  NEED(cuInit(0));
-  NEED(cuDeviceGet(&device, 0));
-  NEED(cuDevicePrimaryCtxRetain(&context, device));
-  NEED(cuCtxSetCurrent(context));
+  answers::begin();
   make_kinds();
   allocation();
   copies();

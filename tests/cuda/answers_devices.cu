@@ -5,31 +5,10 @@
 
 #include "answers.h"
 
+using answers::context;
+using answers::device;
+using answers::done;
 using answers::note;
-
-static CUdevice device;
-static CUcontext context;
-
-static const char* kPtx = R"(
-.version 8.0
-.target sm_75
-.address_size 64
-.visible .global .align 8 .u32 words[5];
-.visible .const .align 4 .u32 constant_word;
-.visible .global .texref picture;
-.visible .func (.param .b32 r) helper(.param .b32 a) { .reg .b32 %r<3>; ld.param.b32 %r1, [a]; add.u32 %r2, %r1, 1; st.param.b32 [r], %r2; ret; }
-.visible .entry nothing() { ret; }
-.visible .entry limited(.param .u64 to, .param .u32 value, .param .align 8 .b8 more[24]) .maxntid 128, 1, 1
-{ .reg .b32 %r<3>; .reg .b64 %rd<3>; ld.param.u64 %rd1, [to]; ld.param.u32 %r1, [value]; ret; }
-.visible .entry fixed(.param .u64 to) .reqntid 64, 2, 1 { ret; }
-.visible .entry shares(.param .u64 to) { .shared .align 4 .b8 inner[1000]; .reg .b32 %r<3>; mov.u32 %r1, inner; st.shared.u32 [%r1], %r1; ret; }
-)";
-
-static void done(const char* what) {
-  note("%s", what);
-  ASK(cuCtxSynchronize());
-  note("");
-}
 
 static void devices() {
   for (int i = 1; i <= 160; ++i) {
@@ -172,7 +151,7 @@ static void contexts() {
   CUevent event;
   CUstream stream;
   ASK(cuMemAlloc(&memory, 16));
-  ASK(cuModuleLoadData(&module, kPtx));
+  ASK(cuModuleLoadData(&module, ".version 8.0\n.target sm_75\n.address_size 64\n"));
   ASK(cuEventCreate(&event, 0));
   ASK(cuStreamCreate(&stream, 0));
   ASK(cuStreamSynchronize(nullptr));
@@ -225,10 +204,7 @@ static void errors() {
 }
 
 int main() {
-  NEED(cuInit(0));
-  NEED(cuDeviceGet(&device, 0));
-  NEED(cuDevicePrimaryCtxRetain(&context, device));
-  NEED(cuCtxSetCurrent(context));
+  answers::begin();
   devices();
   contexts();
   errors();

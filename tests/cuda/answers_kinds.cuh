@@ -6,10 +6,11 @@
 
 #include "answers.h"
 
+using answers::context;
+using answers::device;
+using answers::done;
 using answers::note;
 
-static CUdevice device;
-static CUcontext context;
 static CUstream stream;
 static CUmemoryPool own_pool;
 
@@ -25,12 +26,6 @@ static CUdeviceptr at_of(const char* name) {
   for (const Kind& kind : kinds)
     if (!strcmp(kind.name, name)) return kind.at;
   return 0;
-}
-
-static void done(const char* what) {
-  note("%s", what);
-  ASK(cuCtxSynchronize());
-  note("");
 }
 
 static void make_kinds() {

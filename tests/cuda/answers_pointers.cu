@@ -90,10 +90,7 @@ static void pointers() {
 }
 
 int main() {
-  NEED(cuInit(0));
-  NEED(cuDeviceGet(&device, 0));
-  NEED(cuDevicePrimaryCtxRetain(&context, device));
-  NEED(cuCtxSetCurrent(context));
+  answers::begin();
   make_kinds();
   pointers();
   return answers::passed();

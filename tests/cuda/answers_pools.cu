@@ -181,10 +181,7 @@ static void vmm() {
 }
 
 int main() {
-  NEED(cuInit(0));
-  NEED(cuDeviceGet(&device, 0));
-  NEED(cuDevicePrimaryCtxRetain(&context, device));
-  NEED(cuCtxSetCurrent(context));
+  answers::begin();
   make_kinds();
   pools();
   vmm();

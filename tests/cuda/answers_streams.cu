@@ -3,10 +3,11 @@
 // same: yes
 #include "answers.h"
 
+using answers::context;
+using answers::device;
+using answers::done;
 using answers::note;
 
-static CUdevice device;
-static CUcontext context;
 static CUdeviceptr memory;
 static CUfunction kernel, other_kernel;
 
@@ -14,12 +15,6 @@ static const char* kPtx =
     ".version 8.0\n.target sm_75\n.address_size 64\n"
     ".visible .entry nothing() { ret; }\n.visible .entry other() { ret; }\n"
     ".visible .entry takes(.param .u64 to, .param .u32 value) { ret; }\n";
-
-static void done(const char* what) {
-  note("%s", what);
-  ASK(cuCtxSynchronize());
-  note("");
-}
 
 static void streams() {
   CUstream stream = nullptr;
@@ -330,10 +325,7 @@ static void captures() {
 }
 
 int main() {
-  NEED(cuInit(0));
-  NEED(cuDeviceGet(&device, 0));
-  NEED(cuDevicePrimaryCtxRetain(&context, device));
-  NEED(cuCtxSetCurrent(context));
+  answers::begin();
   NEED(cuMemAlloc(&memory, 4096));
   CUmodule module;
   NEED(cuModuleLoadData(&module, kPtx));
