@@ -1,20 +1,12 @@
 // What the driver answers of graphs, and what it refuses.
 // nvcc: -lcuda
 // same: yes
-#include "answers.h"
+#include "answers_work.cuh"
 
 using answers::context;
 using answers::device;
 using answers::done;
 using answers::note;
-
-static CUdeviceptr memory;
-static CUfunction kernel, other_kernel;
-
-static const char* kPtx =
-    ".version 8.0\n.target sm_75\n.address_size 64\n"
-    ".visible .entry nothing() { ret; }\n.visible .entry other() { ret; }\n"
-    ".visible .entry takes(.param .u64 to, .param .u32 value) { ret; }\n";
 
 static void graphs() {
   CUgraph graph = nullptr, second = nullptr;
@@ -301,11 +293,7 @@ static void graphs() {
 
 int main() {
   answers::begin();
-  NEED(cuMemAlloc(&memory, 4096));
-  CUmodule module;
-  NEED(cuModuleLoadData(&module, kPtx));
-  NEED(cuModuleGetFunction(&kernel, module, "nothing"));
-  NEED(cuModuleGetFunction(&other_kernel, module, "other"));
+  make_work();
   graphs();
   return answers::passed();
 }

@@ -1,20 +1,12 @@
 // What the driver answers of streams, events and captures, and what it refuses.
 // nvcc: -lcuda
 // same: yes
-#include "answers.h"
+#include "answers_work.cuh"
 
 using answers::context;
 using answers::device;
 using answers::done;
 using answers::note;
-
-static CUdeviceptr memory;
-static CUfunction kernel, other_kernel;
-
-static const char* kPtx =
-    ".version 8.0\n.target sm_75\n.address_size 64\n"
-    ".visible .entry nothing() { ret; }\n.visible .entry other() { ret; }\n"
-    ".visible .entry takes(.param .u64 to, .param .u32 value) { ret; }\n";
 
 static void streams() {
   CUstream stream = nullptr;
@@ -326,11 +318,7 @@ static void captures() {
 
 int main() {
   answers::begin();
-  NEED(cuMemAlloc(&memory, 4096));
-  CUmodule module;
-  NEED(cuModuleLoadData(&module, kPtx));
-  NEED(cuModuleGetFunction(&kernel, module, "nothing"));
-  NEED(cuModuleGetFunction(&other_kernel, module, "other"));
+  make_work();
   streams();
   events();
   captures();

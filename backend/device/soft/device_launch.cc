@@ -31,6 +31,12 @@ std::shared_ptr<LaunchRecording> begin_recording(Recorder& recorder, const Launc
   return recorder.begin(std::move(launch));
 }
 
+// Whether the launch asks for a cluster, and the kernel requires another one in this dimension.
+bool is_other_cluster(const Launch& launch, const KernelSettings& settings, int i) {
+  const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
+  return settings.cluster[0] > 0 && launch.cluster[0] != 0 && std::max(launch.cluster[i], 1u) != own;
+}
+
 }  // namespace
 
 // The launch's cluster, or else the kernel's; 0 where there is none.
@@ -41,7 +47,7 @@ CUresult SoftDevice::find_cluster(const Launch& launch, const CodeView& code, ui
   for (int i = 0; i < 3; ++i) {
     const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
     const uint32_t wanted = std::max(launch.cluster[i], 1u);
-    if (asked && required && own != wanted) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (is_other_cluster(launch, settings, i)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     cluster[i] = asked ? wanted : required ? own : 0;
     blocks *= std::max(cluster[i], 1u);
     if (blocks > kMaxCluster || (cluster[i] && launch.grid[i] % cluster[i])) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
@@ -225,8 +231,7 @@ CUresult SoftDevice::occupancy_clusters(const ContextRef&, const Launch& launch,
   uint64_t size = 1;
   for (int i = 0; i < 3; ++i) {
     const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
-    const bool is_other = settings.cluster[0] > 0 && launch.cluster[0] && std::max(launch.cluster[i], 1u) != own;
-    if (is_other) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (is_other_cluster(launch, settings, i)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     size *= launch.cluster[0] ? std::max(launch.cluster[i], 1u) : own;
   }
   const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];

@@ -73,14 +73,18 @@ void SoftDevice::stream_synchronize(const StreamRef& stream, Done done) {
   });
 }
 
+// Asking after an event of a capture, or waiting for it, spoils the capture. With the scheduler's lock.
+CUresult SoftDevice::refuse_captured(const SoftEvent& event) {
+  if (!event.capture) return CUDA_SUCCESS;
+  event.capture->invalid = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 CUresult SoftDevice::event_query(const EventRef& event) {
   if (const CUresult error = scheduler_.error()) return error;
   std::lock_guard lock(scheduler_.mutex());
   const SoftEvent& asked = as(event);
-  if (asked.capture) {
-    asked.capture->invalid = true;
-    return CUDA_ERROR_CAPTURED_EVENT;
-  }
+  if (const CUresult refused = refuse_captured(asked)) return refused;
   return awaited_record(asked.context, asked) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -91,10 +95,7 @@ void SoftDevice::event_synchronize(const EventRef& event, Done done) {
   bool begin = false;  // another process's record, which nothing of this process comes before
   if (!refused) {
     std::lock_guard lock(scheduler_.mutex());
-    if (asked.capture) {
-      asked.capture->invalid = true;
-      refused = CUDA_ERROR_CAPTURED_EVENT;
-    }
+    refused = refuse_captured(asked);
     if (const OpRef record = awaited_record(asked.context, asked)) {
       begin = record != asked.record && scheduler_.link(record, {});
       after.push_back(record);

@@ -247,6 +247,7 @@ class SoftDevice final : public Device, public GivesAgain {
   static OpRef awaited_record(const SoftContextRef& context, const SoftEvent& event);
   bool capturing(SoftStream& stream);
   CUresult refuse_in_capture(SoftStream& stream);
+  static CUresult refuse_captured(const SoftEvent& event);
 
   // The operation for a node's content, checked as CUDA checks the call. device_launch.cc, device_memory.cc.
   CUresult make_op(const SoftContextRef& context, int priority, const NodeContent& content, OpRef* op);

@@ -136,8 +136,7 @@ CUresult check_cache_config(const FunctionRecord* function, CUfunc_cache config)
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
-  return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
-                                                                                     : CUDA_ERROR_INVALID_VALUE;
+  return is_configuration(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -272,9 +271,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!find_function(function)) return CUDA_ERROR_INVALID_HANDLE;
-  const bool known =
-      config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE && config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE;
-  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return is_configuration(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction function) { return get_name(name, function); }

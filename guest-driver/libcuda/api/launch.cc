@@ -180,18 +180,15 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch,
       if (value.programmaticStreamSerializationAllowed) launch->flags |= VGPU_LAUNCH_PROGRAMMATIC;
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      if (value.memSyncDomain > CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE) return CUDA_ERROR_INVALID_VALUE;
+      if (!is_sync_domain(value.memSyncDomain)) return CUDA_ERROR_INVALID_VALUE;
       launch->sync_domain = static_cast<uint32_t>(value.memSyncDomain);
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       launch->carveout = static_cast<int32_t>(value.sharedMemCarveout);
       launch->flags |= VGPU_LAUNCH_CARVEOUT;
       return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: {
-      const int domains = device_attribute(CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT);
-      const bool known = value.memSyncDomainMap.default_ < domains && value.memSyncDomainMap.remote < domains;
-      return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+      return are_sync_domains(value.memSyncDomainMap) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
       return value.nvlinkUtilCentricScheduling <= 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_LAUNCH_ATTRIBUTE_IGNORE:

@@ -16,6 +16,13 @@
 
 namespace bandsaw::libcuda {
 
+// Of launches and streams alike.
+inline bool is_sync_domain(CUlaunchMemSyncDomain domain) { return domain <= CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE; }
+inline bool are_sync_domains(const CUlaunchMemSyncDomainMap& map) {
+  const int domains = current_gpu().info.attributes[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT];
+  return map.default_ < domains && map.remote < domains;
+}
+
 using StreamAttributes = std::map<int, CUstreamAttrValue>;  // those that the program set
 
 struct StreamRecord {

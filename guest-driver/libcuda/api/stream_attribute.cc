@@ -40,7 +40,6 @@ bool storable(CUstreamAttrID attribute) {
 // As it is stored. False: no stream may have it.
 bool adjust(CUstreamAttrID attribute, CUstreamAttrValue* value) {
   const vgpu_device_info& info = current_gpu().info;
-  const int domains = info.attributes[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT];
   switch (attribute) {
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
       return value->syncPolicy >= CU_SYNC_POLICY_AUTO && value->syncPolicy <= CU_SYNC_POLICY_BLOCKING_SYNC;
@@ -48,9 +47,9 @@ bool adjust(CUstreamAttrID attribute, CUstreamAttrValue* value) {
       value->priority = std::clamp(value->priority, info.greatest_priority, info.least_priority);
       return true;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-      return value->memSyncDomainMap.default_ < domains && value->memSyncDomainMap.remote < domains;
+      return are_sync_domains(value->memSyncDomainMap);
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      return value->memSyncDomain <= CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+      return is_sync_domain(value->memSyncDomain);
     default:
       return true;
   }

@@ -93,16 +93,27 @@ bool is_reserved(uint64_t address, uint64_t bytes) {
 
 using MappingAt = std::map<uint64_t, MappingRecord>::iterator;
 
-// Mappings that cover exactly [address, address + bytes).
-bool find_mappings(uint64_t address, uint64_t bytes, std::vector<MappingAt>* found) {
+// All mappings of a range. False: it cuts one.
+bool find_within(uint64_t address, uint64_t bytes, std::vector<MappingAt>* found) {
   auto& all = memories().mappings;
-  uint64_t at = address;
-  for (auto next = all.find(address); at != address + bytes; ++next) {
-    if (next == all.end() || next->first != at || next->second.bytes > address + bytes - at) return false;
-    at += next->second.bytes;
+  auto next = all.lower_bound(address);
+  if (next != all.begin()) {
+    const auto& [base, before] = *std::prev(next);
+    if (address - base < before.bytes) return false;
+  }
+  for (; next != all.end() && next->first - address < bytes; ++next) {
+    if (next->second.bytes > bytes - (next->first - address)) return false;
     found->push_back(next);
   }
-  return !found->empty();
+  return true;
+}
+
+// Those that cover all of [address, address + bytes).
+bool find_mappings(uint64_t address, uint64_t bytes, std::vector<MappingAt>* found) {
+  if (!find_within(address, bytes, found) || found->empty()) return false;
+  uint64_t covered = 0;
+  for (const MappingAt& at : *found) covered += at->second.bytes;
+  return covered == bytes;
 }
 
 // In the runner of the memory's own device, which need not be that of the addresses.
@@ -116,22 +127,6 @@ CUresult map_at_home(Call& call, uint64_t address, const MappingRecord& mapping)
   result = wire::memory_map(call, address, mapping.bytes, mapping.offset, mapping.memory);
   if (result != CUDA_SUCCESS && apart) wire::address_free(call, address, mapping.bytes);
   return result;
-}
-
-// All mappings of a range in one reservation. False: it cuts one.
-bool find_within(uint64_t address, uint64_t bytes, std::vector<MappingAt>* found) {
-  auto& all = memories().mappings;
-  if (!is_reserved(address, bytes)) return false;
-  auto next = all.lower_bound(address);
-  if (next != all.begin()) {
-    const auto& [base, before] = *std::prev(next);
-    if (address - base < before.bytes) return false;
-  }
-  for (; next != all.end() && next->first - address < bytes; ++next) {
-    if (next->second.bytes > bytes - (next->first - address)) return false;
-    found->push_back(next);
-  }
-  return true;
 }
 
 // From all devices that have it.
@@ -344,7 +339,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   std::lock_guard lock(memories().mutex);
   std::vector<MappingAt> found;
   // As with NVIDIA's driver, there may be nothing in a part of it.
-  if (!bytes || !find_within(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
+  if (!bytes || !is_reserved(address, bytes) || !find_within(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   for (const MappingAt at : found) {
     const CUresult unmapped = unmap_everywhere(at->first, at->second);

@@ -73,6 +73,13 @@ Context* new_context(VirtualGpu* gpu, bool primary);  // known to from_program f
 void end_context(Context* context);                   // runs the functions above and the storage's destructors
 // Whether a context may have these flags: CU_CTX_*, of CU_CTX_SCHED_* one at most.
 bool are_flags(unsigned flags);
+// Whether they are among those that CUDA names.
+inline bool is_configuration(CUfunc_cache cache) {
+  return cache >= CU_FUNC_CACHE_PREFER_NONE && cache <= CU_FUNC_CACHE_PREFER_EQUAL;
+}
+inline bool is_configuration(CUsharedconfig shared) {
+  return shared >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE && shared <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE;
+}
 // What a program is told of a context's: of a primary one, that host memory can be mapped, and nothing of core dumps.
 inline unsigned told_flags(const Context& context) {
   const unsigned told = context.flags & (CU_CTX_SCHED_MASK | CU_CTX_LMEM_RESIZE_TO_MAX | CU_CTX_MAP_HOST);

@@ -219,7 +219,7 @@ CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
 }
 
 CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config) {
-  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_configuration(config)) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;
   if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
   found->cache_config = config;
@@ -236,9 +236,7 @@ CUresult CUDAAPI cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
 }
 
 CUresult CUDAAPI cuCtxSetSharedMemConfig(CUsharedconfig config) {
-  if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE || config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!is_configuration(config)) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;
   return find_alive(nullptr, &found);
 }
