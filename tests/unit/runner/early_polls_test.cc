@@ -120,13 +120,14 @@ TEST_F(EarlyPolls, AFunctionReturnsAlthoughTheEndOfATimeSliceKeepsTheRecordLoop)
   process_->gate().connect(grant_page.get(), 0, UniqueFd());
   make_context(ring_);
   const uint64_t first = poll(0);
-  device_->ends_need_callbacks = 1;
-  put('a');
   begin_function(1);
   const vgpu_callback function = told(first);
+  device_->ends_need_callbacks = 1;
+  put('a');
   std::this_thread::sleep_for(std::chrono::milliseconds(5));  // nothing else comes: the time slice ends
   poll(function.token);
   EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+  device_->ends_need_callbacks = 0;  // the record loop ends whatever failed
   record_loop_ = nullptr;  // before the grant page goes
 }
 
