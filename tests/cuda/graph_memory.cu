@@ -66,6 +66,28 @@ static void free_too_late(cudaGraph_t graph, int* data, cudaStream_t stream) {
   CHECK(cudaDeviceSynchronize());
 }
 
+// A launch while the last one's memory is not freed fails, unless the graph was made to free it then.
+static void launch_again(cudaStream_t stream) {
+  int* data;
+  cudaGraph_t graph = capture(stream, &data);
+  cudaGraphExec_t exec;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaGraphLaunch(exec, stream));
+  EXPECT_CODE(cudaErrorInvalidValue, cudaGraphLaunch(exec, stream));
+  cudaGetLastError();
+  CHECK(cudaFreeAsync(data, stream));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaFreeAsync(data, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
+  for (int round = 0; round < 3; ++round) CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaFreeAsync(data, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaGraphDestroy(graph));
+}
+
 // A graph frees what a graph has allocated, and that once.
 static void refusals() {
   cudaGraph_t graph;
@@ -98,6 +120,7 @@ int main() {
   outlive(captured, data, stream);
   captured = capture(stream, &data);
   free_too_late(captured, data, stream);
+  launch_again(stream);
 
   cudaGraphNode_t allocation, kernel;
   cudaMemAllocNodeParams memory{};

@@ -14,9 +14,8 @@ void forget_event_state(Context* context) {
   events().remove_if([gone](const EventRecord& event) { return event.context == gone; });
 }
 
-// Another process may wait for the event as soon as it hears of it: the record has to be on the device by then. A call
-// that is answered, and before which all that waits in the runner is executed (wire.toml: no `order`), comes after it.
-void await_record(Call& call) {
+// A call that is answered, and before which all that waits in the runner is executed (wire.toml: no `order`).
+void await_earlier_calls(Call& call) {
   uint64_t bytes = 0;
   (void)wire::context_get_limit(call, CU_LIMIT_STACK_SIZE, &bytes);
 }
@@ -24,11 +23,14 @@ void await_record(Call& call) {
 }  // namespace
 
 // A question about an event that nothing was recorded in succeeds, and tells it.
-void take_late_error(Call& call) {
+CUresult take_late_error(Call& call) {
+  await_earlier_calls(call);
   uint64_t event = 0;
-  if (wire::event_create(call, CU_EVENT_DISABLE_TIMING, &event) != CUDA_SUCCESS) return;
-  static_cast<void>(wire::event_query(call, event));
+  const CUresult made = wire::event_create(call, CU_EVENT_DISABLE_TIMING, &event);
+  if (made != CUDA_SUCCESS) return made;
+  const CUresult late = wire::event_query(call, event);
   static_cast<void>(wire::event_destroy(call, event));
+  return late;
 }
 
 HandleTable<EventRecord>& events() {
@@ -48,7 +50,8 @@ CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags
   if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
   if (result == CUDA_SUCCESS) result = wire::event_record(call, to_wire(event), on, flags);
-  if (result == CUDA_SUCCESS && (record->flags & CU_EVENT_INTERPROCESS)) await_record(call);
+  // Another process may wait for the event as soon as it hears of it: the record has to be on the device by then.
+  if (result == CUDA_SUCCESS && (record->flags & CU_EVENT_INTERPROCESS)) await_earlier_calls(call);
   return result;
 }
 

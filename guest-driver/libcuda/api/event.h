@@ -18,8 +18,8 @@ struct EventRecord {
 
 HandleTable<EventRecord>& events();
 
-// Forgets the error of an earlier call of this thread that had no answer, if there is one.
-void take_late_error(Call& call);
+// The error of an earlier call of this thread that had no answer, if there is one; no later call tells it.
+CUresult take_late_error(Call& call);
 
 // cuEventRecordWithFlags without its prologue.
 CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags);

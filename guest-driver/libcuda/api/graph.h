@@ -32,6 +32,7 @@ struct GraphRecord {
   const unsigned id = next_graph_id();
   uint64_t handle = 0;
   uint64_t flags = 0;              // of an executable graph: what it was instantiated with
+  bool may_keep_memory = false;    // of an executable graph: a launch may allocate what the program has to free
   std::atomic<bool> moved{false};  // it is a node's now, and stands for nothing by itself
 
   std::mutex mutex;

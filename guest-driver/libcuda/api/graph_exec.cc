@@ -1,4 +1,6 @@
 // Executable graphs.
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/event.h"
 #include "guest-driver/libcuda/api/graph_payload.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/launch.h"
@@ -12,6 +14,10 @@ namespace {
 
 constexpr uint64_t kInstantiateFlags =
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+
+bool any_graph_allocates() {
+  return !AddressMap::get().select([](const Range& range) { return range.kind == RangeKind::kGraph; }).empty();
+}
 
 GraphRecord* find_exec(CUgraphExec exec) { return execs().find(exec); }
 
@@ -27,6 +33,7 @@ CUresult instantiate(CUgraphExec* exec, CUgraph graph, uint64_t flags, const cha
   if (flags & ~kInstantiateFlags) return CUDA_ERROR_INVALID_VALUE;
   auto made = std::make_unique<GraphRecord>();
   made->flags = flags;
+  made->may_keep_memory = any_graph_allocates() && !(flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
   const CUresult result = wire::graph_instantiate(call, record->handle, flags, &made->handle);
   if (result != CUDA_SUCCESS) return result;
   keep_copies(record, made.get());
@@ -144,6 +151,8 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     result = work.status();
     if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
   }
+  // Only the device knows whether what the last launch allocated is freed: this call tells it, not a later one.
+  if (result == CUDA_SUCCESS && record->may_keep_memory) result = take_late_error(call);
   if (result == CUDA_SUCCESS) record->launched_on.store(on, std::memory_order_relaxed);
   return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }

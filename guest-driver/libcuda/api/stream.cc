@@ -161,7 +161,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   // That the event belongs to no capture, or to another one, is told by this call: only the host knows it.
   bool capturing = false;
   if (is_capturing(on, &capturing) != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) return CUDA_SUCCESS;
-  take_late_error(call);  // which a later call would tell, too
+  static_cast<void>(take_late_error(call));  // which a later call would tell, too
   return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }
 
