@@ -1,6 +1,6 @@
 // Blocks that take long, in kernels whose results show whether one of them ran twice: where persistent blocks are told
 // to drop what they run (slices.drop_us), each may be run again only until it first stores, and always where it reads
-// nothing.
+// nothing. Threads that meet at barriers leave there, all together.
 #include <vector>
 
 #include "check.h"
@@ -61,6 +61,59 @@ __global__ void aliased(const unsigned* __restrict__ in, unsigned* __restrict__ 
   if (i < kElements) out[i] = rounds_of(in[i]);
 }
 
+constexpr int kMeetings = 40000;
+
+// Threads hand what they have on to the next one, round by round.
+__device__ unsigned hand_on(unsigned mine) {
+  __shared__ unsigned all[kThreads];
+  for (unsigned i = 0; i < kMeetings; ++i) {
+    all[threadIdx.x] = mine;
+    __syncthreads();
+    mine = step(all[(threadIdx.x + 1) % kThreads], i);
+    __syncthreads();
+  }
+  return mine;
+}
+
+std::vector<unsigned> handed_on(std::vector<unsigned> all) {
+  for (unsigned i = 0; i < kMeetings; ++i) {
+    for (size_t block = 0; block < all.size(); block += kThreads) {
+      const unsigned first = all[block];
+      for (int t = 0; t < kThreads; ++t) all[block + t] = step(t + 1 < kThreads ? all[block + t + 1] : first, i);
+    }
+  }
+  return all;
+}
+
+// Whole blocks, so that all threads meet.
+__global__ void makes_together(unsigned* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  out[i] = hand_on(i);
+}
+
+__global__ void changes_together(unsigned* data) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const unsigned once = hand_on(data[i]);
+  data[i] += once;
+  data[i] += hand_on(once);
+}
+
+void meet() {
+  constexpr int kCount = kBlocks * kThreads;
+  unsigned* data = nullptr;
+  std::vector<unsigned> start(kCount), got(kCount);
+  for (int i = 0; i < kCount; ++i) start[i] = i;
+  const std::vector<unsigned> once = handed_on(start), twice = handed_on(once), thrice = handed_on(twice);
+  CHECK(cudaMalloc(&data, kCount * sizeof *data));
+  makes_together<<<kBlocks, kThreads>>>(data);
+  CHECK(cudaMemcpy(got.data(), data, kCount * sizeof *data, cudaMemcpyDeviceToHost));
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(got[i], once[i]);
+  changes_together<<<kBlocks, kThreads>>>(data);
+  CHECK(cudaMemcpy(got.data(), data, kCount * sizeof *data, cudaMemcpyDeviceToHost));
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(got[i], once[i] + twice[i] + thrice[i]);
+  CHECK(cudaFree(data));
+}
+
 unsigned* device_data() {
   static unsigned* data = nullptr;
   if (!data) CHECK(cudaMalloc(&data, kElements * sizeof *data));
@@ -101,5 +154,6 @@ int main() {
   data = device_data();
   aliased<<<kBlocks, kThreads>>>(data, data);
   check(data, [&](int i) { return of_start[i]; });
+  meet();
   return passed();
 }

@@ -36,25 +36,51 @@ std::string numbered(std::string text, size_t number) {
   return text;
 }
 
+// Leaves in $other what the stop word says, or the block's own.
+std::string read_text(bool told_apart) {
+  std::string text = "ld.param.b64 %$at, [$stop];\nld.volatile.global.u32 %$other, [%$at];\n";
+  if (told_apart) {
+    text += "setp.eq.u32 %$p, %$other, 2;\n@%$p bra $read_NUMBER;\nld.volatile.global.u32 %$other, [%$told_at+" +
+            std::to_string(kBlockStopsAt) + "];\n$read_NUMBER:\n";
+  }
+  return text;
+}
+
+std::string drop_text(Flush flush) {
+  return std::string(flush == Flush::kAlways ? kDrop : kDropUnlessMarked) + "bra $again;\n$on_NUMBER:\n";
+}
+
 // A thread asks each sixteenth time only, as what it reads lies far away.
 std::string poll_text(Flush flush, bool told_apart) {
-  std::string text = R"(
+  return R"(
   add.u32 %$passes, %$passes, 1;
   and.b32 %$other, %$passes, 15;
   setp.ne.u32 %$p, %$other, 0;
   @%$p bra $on_NUMBER;
-  ld.param.b64 %$at, [$stop];
-  ld.volatile.global.u32 %$other, [%$at];
-)";
-  if (told_apart) {
-    text += "setp.eq.u32 %$p, %$other, 2;\n@%$p bra $drop_NUMBER;\nld.volatile.global.u32 %$other, [%$told_at+" +
-            std::to_string(kBlockStopsAt) + "];\n";
-  }
-  text += "setp.ne.u32 %$p, %$other, 2;\n@%$p bra $on_NUMBER;\n";
-  if (told_apart) text += "$drop_NUMBER:\n";
-  text += flush == Flush::kAlways ? kDrop : kDropUnlessMarked;
-  text += "bra $again;\n$on_NUMBER:\n";
-  return text;
+)" + read_text(told_apart) +
+         "setp.ne.u32 %$p, %$other, 2;\n@%$p bra $on_NUMBER;\n" + drop_text(flush);
+}
+
+// The barrier itself tells all threads whether one of them has been told: they leave together. It is passed less often
+// than a branch, and asks each fourth time. BARRIER is its number, put in afterwards.
+std::string barrier_text(Flush flush, bool told_apart) {
+  return R"(
+  add.u32 %$passes, %$passes, 1;
+  and.b32 %$other, %$passes, 3;
+  setp.ne.u32 %$p, %$other, 0;
+  mov.u32 %$other, 0;
+  @%$p bra $asked_NUMBER;
+)" + read_text(told_apart) +
+         R"($asked_NUMBER:
+  setp.eq.u32 %$p, %$other, 2;
+  barrier.red.or.pred %$p, 0, %$p;
+  @!%$p bra $on_NUMBER;
+)" + drop_text(flush);
+}
+
+// A barrier of the whole block that does nothing else.
+bool is_plain_barrier(const Instruction& i) {
+  return is_full_barrier(i) && i.has("sync") && i.operands.size() == 1 && !i.guard;
 }
 
 bool goes_back(const Instruction& i, const std::set<std::string>& passed) {
@@ -85,8 +111,8 @@ bool is_irreversible(const Instruction& i) {
 
 class Inserter {
  public:
-  Inserter(const Transplant& moved, Flush flush, bool told_apart)
-      : moved_(moved), flush_(flush), told_apart_(told_apart) {}
+  Inserter(const Transplant& moved, Flush flush, bool told_apart, bool at_barriers)
+      : moved_(moved), flush_(flush), told_apart_(told_apart), at_barriers_(at_barriers) {}
 
   void run(Block* block) {
     std::vector<Statement> made;
@@ -94,8 +120,12 @@ class Inserter {
       if (auto* inner = statement.as<Block>()) run(inner);
       if (const auto* label = statement.as<Label>()) passed_.insert(label->name);
       if (const auto* i = statement.as<Instruction>()) {
-        if (goes_back(*i, passed_)) add(numbered(poll_text(flush_, told_apart_), polls_++), &made);
+        if (!at_barriers_ && goes_back(*i, passed_)) add(numbered(poll_text(flush_, told_apart_), polls_++), &made);
         if (flush_ == Flush::kUntilIrreversible && is_irreversible(*i)) add(numbered(kMark, marks_++), &made);
+        if (at_barriers_ && is_plain_barrier(*i)) {
+          add_barrier(i->operands[0], &made);
+          continue;
+        }
       }
       made.push_back(std::move(statement));
     }
@@ -104,6 +134,15 @@ class Inserter {
   size_t polls() const { return polls_; }
 
  private:
+  // In the place of one of that number.
+  void add_barrier(const Operand& number, std::vector<Statement>* made) {
+    const size_t before = made->size();
+    add(numbered(barrier_text(flush_, told_apart_), polls_++), made);
+    for (size_t at = before; at < made->size(); ++at) {
+      auto* i = (*made)[at].as<Instruction>();
+      if (i && i->opcode == "barrier") i->operands[1] = number;
+    }
+  }
   void add(const std::string& text, std::vector<Statement>* made) const {
     std::vector<Statement> more = moved_.statements(text);
     made->insert(made->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -111,28 +150,44 @@ class Inserter {
 
   const Transplant& moved_;
   const Flush flush_;
-  const bool told_apart_;
+  const bool told_apart_, at_barriers_;
   std::set<std::string> passed_;  // labels
   size_t polls_ = 0, marks_ = 0;
 };
 
+// What a kernel has whose threads do not run past each other.
+struct Together {
+  bool meets = false;    // barriers, operations of a warp
+  bool shares = false;   // shared memory
+  bool barrier = false;  // of the whole block
+  std::string unended;   // what goes on, or stays half done, when threads leave at a barrier
+
+  void look_at(const Statement& statement) {
+    if (const auto* variable = statement.as<Variable>()) shares |= variable->space == Space::kShared;
+    const auto* i = statement.as<Instruction>();
+    if (!i) return;
+    const Kind kind = kind_of(*i);
+    meets |= kind == Kind::kBarrier || i->has("sync") || i->opcode == "bar";
+    barrier |= is_full_barrier(*i);
+    if (kind == Kind::kCopy) unended = "its copies to shared memory may go on after that";
+    if (kind == Kind::kUnknown) unended = "it is not known what '" + i->full_name() + "' leaves behind";
+    if (kind == Kind::kBarrier && !is_full_barrier(*i))
+      unended = "some of its threads may have come to another barrier";
+  }
+};
+
 }  // namespace
 
-std::string why_not_flushed(const ProgramFacts& facts, const Closure& closure) {
-  for (const uint32_t f : closure.functions) {
-    bool meets = false, shares = false;
-    walk(*facts.functions[f].function->body, [&](const Statement& statement) {
-      if (const auto* i = statement.as<Instruction>())
-        meets |= kind_of(*i) == Kind::kBarrier || i->has("sync") || i->opcode == "bar";
-      if (const auto* variable = statement.as<Variable>()) shares |= variable->space == Space::kShared;
-    });
-    if (meets) return "cannot be dropped: its threads meet, and those that have left would be missed";
-    if (shares) return "cannot be dropped: its threads may wait for what others put into shared memory";
-  }
-  for (const uint32_t v : closure.own_variables)
-    if (facts.variables[v].variable->space == Space::kShared)
-      return "cannot be dropped: its threads may wait for what others put into shared memory";
-  return "";
+DropPlaces drop_places(const ProgramFacts& facts, const Closure& closure) {
+  Together all;
+  for (const uint32_t f : closure.functions)
+    walk(*facts.functions[f].function->body, [&](const Statement& statement) { all.look_at(statement); });
+  for (const uint32_t v : closure.own_variables) all.shares |= facts.variables[v].variable->space == Space::kShared;
+  if (!all.meets && !all.shares) return {};
+  if (all.barrier && all.unended.empty()) return {.refusal = "", .at_barriers = true};
+  if (all.barrier) return {.refusal = "cannot be dropped: " + all.unended};
+  return {.refusal = all.meets ? "cannot be dropped: its threads meet, and those that have left would be missed"
+                               : "cannot be dropped: its threads may wait for what others put into shared memory"};
 }
 
 FlushingClaim flushing_claim(Flush flush) {
@@ -180,8 +235,8 @@ $new:
 )"};
 }
 
-size_t insert_polls(const Transplant& moved, Flush flush, bool told_apart, Block* body) {
-  Inserter inserter(moved, flush, told_apart);
+size_t insert_polls(const Transplant& moved, Flush flush, bool told_apart, bool at_barriers, Block* body) {
+  Inserter inserter(moved, flush, told_apart, at_barriers);
   inserter.run(body);
   return inserter.polls();
 }

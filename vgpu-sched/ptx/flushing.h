@@ -9,8 +9,13 @@
 
 namespace bandsaw::ptx {
 
-// Why threads of a block cannot leave it one by one in its middle; "": they can.
-std::string why_not_flushed(const ProgramFacts& facts, const Closure& closure);
+// Where the threads of a block may leave it in its middle: one by one at branches that go back, or, where they meet,
+// all together at the barriers of the whole block.
+struct DropPlaces {
+  std::string refusal;  // why nowhere; "": they may
+  bool at_barriers = false;
+};
+DropPlaces drop_places(const ProgramFacts& facts, const Closure& closure);
 
 // What the claim of persistent.cc has besides, as text: before it first claims; where a dropped block is put on the
 // list; where one of the list is claimed.
@@ -19,8 +24,8 @@ struct FlushingClaim {
 };
 FlushingClaim flushing_claim(Flush flush);
 
-// Puts polls of the flag before branches that go back, and marks before what cannot be done again. How many polls.
+// Puts polls of the flag where blocks may be dropped, and marks before what cannot be done again. How many polls.
 // `told_apart`: of the block's own stop word too.
-size_t insert_polls(const Transplant& moved, Flush flush, bool told_apart, Block* body);
+size_t insert_polls(const Transplant& moved, Flush flush, bool told_apart, bool at_barriers, Block* body);
 
 }  // namespace bandsaw::ptx

@@ -208,9 +208,8 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   if (std::string reason = why_not_persistent(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
   const Leaving leaving = leaves_apart(facts, closure);
   if (!leaving.reason.empty()) return Refusal{leaving.reason};
-  if (options.flush != Flush::kNo) {
-    if (std::string reason = why_not_flushed(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
-  }
+  const DropPlaces drops = options.flush == Flush::kNo ? DropPlaces{} : drop_places(facts, closure);
+  if (!drops.refusal.empty()) return Refusal{drops.refusal};
   if (options.flush != Flush::kNo && options.limited) return Refusal{"is to drop blocks and to be limited at once"};
   if (options.told_apart && options.limited) return Refusal{"is to be told apart and to be limited at once"};
   const int number = free_barrier(facts, closure);
@@ -245,7 +244,8 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   made.name = moved.kernel().name;
 
   Block& body = *moved.kernel().body;
-  if (options.flush != Flush::kNo) made.polls = insert_polls(moved, options.flush, options.told_apart, &body);
+  if (options.flush != Flush::kNo)
+    made.polls = insert_polls(moved, options.flush, options.told_apart, drops.at_barriers, &body);
   bool copies = false;
   turn_back(&body, moved.prefix() + "again", &copies);
   const uint8_t reads = moved.reads();

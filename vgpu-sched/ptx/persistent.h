@@ -7,7 +7,8 @@
 // may end at (blocks of the grid + persistent blocks). To go on: the same counter in a new launch.
 //
 // With SlicingOptions::flush, a stop word of kStopAndDrop makes blocks drop what they run where they pass a branch
-// back, within sixteen passes; each puts its block on a list, from which the next launch claims first.
+// back, within sixteen passes, or where their threads meet at a barrier, within four; each puts its block on a list,
+// from which the next launch claims first.
 //
 // With SlicingOptions::limited, each block takes a number on its SM when it begins: how many of the kernel's are there.
 // One whose number is not below the limit leaves before it claims another block, so that the number on each SM can be
@@ -83,8 +84,9 @@ struct PersistentKernel {
 using PersistentResult = std::variant<PersistentKernel, Refusal>;
 
 // Pure, near linear. Beyond what cannot be sliced it refuses kernels whose threads may leave while others still meet
-// at a barrier, as a left thread would have to be counted out there. With flush also those whose threads meet at all,
-// or use shared memory.
+// at a barrier, as a left thread would have to be counted out there. With flush also those whose threads meet, or
+// use shared memory, and have no barrier of the whole block to leave at, or would leave a copy or another barrier
+// half done.
 PersistentResult persistent(const Program& program, std::string_view kernel, const SlicingOptions& options = {});
 
 }  // namespace bandsaw::ptx

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/ptx/ptxas.h"
 #include "tests/unit/soft/codegen_harness.h"
 #include "vgpu-sched/ptx/idempotence.h"
 #include "vgpu-sched/ptx/parser.h"
@@ -18,7 +19,7 @@
 namespace bandsaw::soft::test {
 namespace {
 
-constexpr uint32_t kBlocks = 9, kThreads = 64, kPlaces = 16, kNever = 99, kManyRounds = 20000;
+constexpr uint32_t kBlocks = 9, kThreads = 64, kPlaces = 16, kNever = 99;
 
 // Threads go round `rounds` times and up to 49 more; some leave at once. END is what each does with its sum.
 const char* const kSums = R"(
@@ -66,6 +67,63 @@ past:
   exit;
 })";
 
+// Each round all threads hand their sums on to the next one through shared memory.
+const char* const kRing = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry sums(.param .u64 to, .param .u64 from, .param .u64 signal, .param .u32 at_block, .param .u32 at_round,
+                      .param .u32 rounds) {
+  .reg .b64 %to, %from, %signal, %at, %mine, %next;
+  .reg .b32 %t, %b, %n, %i, %last, %v, %sum, %block, %round;
+  .reg .pred %p, %q;
+  .shared .align 4 .b8 all[256];
+  ld.param.u64 %to, [to];
+  ld.param.u64 %from, [from];
+  ld.param.u64 %signal, [signal];
+  ld.param.u32 %block, [at_block];
+  ld.param.u32 %round, [at_round];
+  ld.param.u32 %last, [rounds];
+  mov.u32 %t, %tid.x;
+  mov.u64 %at, all;
+  mul.wide.u32 %mine, %t, 4;
+  add.u64 %mine, %mine, %at;
+  add.u32 %v, %t, 1;
+  and.b32 %v, %v, 63;
+  mul.wide.u32 %next, %v, 4;
+  add.u64 %next, %next, %at;
+  mov.u32 %b, %ctaid.x;
+  mad.lo.u32 %n, %b, 64, %t;
+  mov.u32 %i, 0;
+  mov.u32 %sum, %n;
+again:
+  add.u32 %v, %n, %i;
+  and.b32 %v, %v, 127;
+  mul.wide.u32 %at, %v, 4;
+  add.u64 %at, %at, %from;
+  ld.global.u32 %v, [%at];
+  mad.lo.u32 %sum, %sum, 3, %v;
+  st.shared.u32 [%mine], %sum;
+  bar.sync 0;
+  ld.shared.u32 %v, [%next];
+  add.u32 %sum, %sum, %v;
+  setp.ne.u32 %p, %b, %block;
+  @%p bra past;
+  setp.ne.u32 %p, %i, %round;
+  @%p bra past;
+  SIGNAL
+past:
+  barrier.sync 3;
+  add.u32 %i, %i, 1;
+  setp.lt.u32 %p, %i, %last;
+  @%p bra again;
+  mul.wide.u32 %at, %n, 4;
+  add.u64 %at, %at, %to;
+  END
+  bar.sync 0;
+  exit;
+})";
+
 // After its store or atomic operation each thread goes round again.
 const std::string kGoesOn = R"(
   mov.u32 %i, 0;
@@ -82,6 +140,14 @@ on:
   setp.lt.u32 %p, %i, 60;
   @%p bra more;
 )";
+const std::string kMeetsOn = R"(
+  mov.u32 %i, 0;
+more:
+  bar.sync 0;
+  add.u32 %i, %i, 1;
+  setp.lt.u32 %p, %i, 20;
+  @%p bra more;
+)";
 
 std::string with(std::string text, const std::string& word, const std::string& by) {
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + by.size()))
@@ -90,16 +156,20 @@ std::string with(std::string text, const std::string& word, const std::string& b
 }
 
 // Of kernels that are marked by their stores the kernel itself cannot tell, as that is a store.
-std::string text_of(const std::string& end, ptx::Flush flush) {
+std::string text_of(const char* kernel, const std::string& end, ptx::Flush flush) {
   const bool tells = flush == ptx::Flush::kAlways;
-  return with(with(with(kSums, "END", end), "GOES ON", kGoesOn), "SIGNAL",
+  const std::string ended = with(with(kernel, "END", end), "GOES ON", kGoesOn);
+  return with(with(ended, "MEETS ON", kMeetsOn), "SIGNAL",
               tells ? "st.global.u32 [%signal], 2;" : "add.u32 %v, %v, 0;");
 }
 
 struct Case {
   const char* name;
+  const char* kernel;
   const char* end;
   ptx::Flush flush;
+  // So many that another thread comes in time.
+  uint32_t many_rounds() const { return kernel == kRing ? 1500 : 20000; }
 };
 
 struct Pair;
@@ -150,13 +220,14 @@ class Dropped : public testing::TestWithParam<Case> {
 // The original and the kernel made of it.
 struct Pair {
   explicit Pair(const Case& of, bool told_apart = false)
-      : text(text_of(of.end, of.flush)), program(ptx::parse(text)), original(text) {
+      : text(text_of(of.kernel, of.end, of.flush)), program(ptx::parse(text)), original(text) {
     auto result = ptx::persistent(program, "sums", {.flush = of.flush, .told_apart = told_apart});
     if (auto* refusal = std::get_if<ptx::Refusal>(&result)) {
       ADD_FAILURE() << refusal->reason;
       return;
     }
     made = std::get<ptx::PersistentKernel>(std::move(result));
+    EXPECT_TRUE(ptx::ptxas_takes(made.text, "sm_90")) << made.text;
     kernels = std::make_unique<Kernels>(made.text);
   }
   bool ok() const { return original.ok() && kernels && kernels->ok(); }
@@ -229,7 +300,7 @@ TEST_P(Dropped, AtAnyRoundAndRunAgain) {
 TEST_P(Dropped, ByAnotherThreadAndRunAgain) {
   Pair pair(GetParam());
   ASSERT_TRUE(pair.ok());
-  const std::vector<uint32_t> wanted = expected(&pair.original, kManyRounds);
+  const std::vector<uint32_t> wanted = expected(&pair.original, GetParam().many_rounds());
   uint32_t dropped = 0;
   for (uint32_t when = 1; when < kBlocks; ++when) {
     clean();
@@ -237,10 +308,10 @@ TEST_P(Dropped, ByAnotherThreadAndRunAgain) {
       while (std::atomic_ref(*counter_).load() < when) std::this_thread::yield();
       std::atomic_ref(*stop_).store(ptx::kStopAndDrop);
     });
-    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    launch(&pair, parameters(nobody_, kNever, 0, GetParam().many_rounds()), 2);
     other.join();
     dropped += redo_[1];
-    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    launch(&pair, parameters(nobody_, kNever, 0, GetParam().many_rounds()), 2);
     EXPECT_EQ(redo_[0], redo_[1]);
     ASSERT_EQ(state(), wanted) << "told at block " << when;
   }
@@ -252,7 +323,7 @@ TEST_P(Dropped, ByAnotherThreadAndRunAgain) {
 TEST_P(Dropped, OneOfTwoAndRunAgain) {
   Pair pair(GetParam(), true);
   ASSERT_TRUE(pair.ok());
-  const std::vector<uint32_t> wanted = expected(&pair.original, kManyRounds);
+  const std::vector<uint32_t> wanted = expected(&pair.original, GetParam().many_rounds());
   auto* const stops = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(places_) + ptx::kBlockStopsAt);
   uint32_t dropped = 0;
   for (uint32_t when = 1; when + 2 < kBlocks; ++when) {
@@ -264,14 +335,14 @@ TEST_P(Dropped, OneOfTwoAndRunAgain) {
         std::this_thread::yield();
       std::atomic_ref(stops[0]).store(ptx::kStopAndDrop);
     });
-    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    launch(&pair, parameters(nobody_, kNever, 0, GetParam().many_rounds()), 2);
     other.join();
     EXPECT_EQ(places_[0], ptx::kNoBlock);
     EXPECT_EQ(places_[1], ptx::kNoBlock);
     EXPECT_LE(redo_[1], 1u) << "one block was told";
     dropped += redo_[1];
     stops[0] = 0;
-    launch(&pair, parameters(nobody_, kNever, 0, kManyRounds), 2);
+    launch(&pair, parameters(nobody_, kNever, 0, GetParam().many_rounds()), 2);
     EXPECT_EQ(redo_[0], redo_[1]);
     ASSERT_EQ(state(), wanted) << "told at block " << when;
   }
@@ -279,14 +350,35 @@ TEST_P(Dropped, OneOfTwoAndRunAgain) {
 }
 
 const Case kCases[] = {
-    {"Strict", "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
-    {"StoresAndGoesOn", "st.global.u32 [%at], %sum; GOES ON", ptx::Flush::kAlways},
-    {"InPlace", "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; GOES ON",
+    {"Strict", kSums, "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
+    {"StoresAndGoesOn", kSums, "st.global.u32 [%at], %sum; GOES ON", ptx::Flush::kAlways},
+    {"InPlace", kSums, "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; GOES ON",
      ptx::Flush::kUntilIrreversible},
-    {"Atomic", "red.global.add.u32 [%at], %sum; GOES ON", ptx::Flush::kUntilIrreversible},
+    {"Atomic", kSums, "red.global.add.u32 [%at], %sum; GOES ON", ptx::Flush::kUntilIrreversible},
+    {"Barriers", kRing, "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
+    {"BarriersAfterStores", kRing, "st.global.u32 [%at], %sum; MEETS ON", ptx::Flush::kAlways},
+    {"BarriersInPlace", kRing, "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; MEETS ON",
+     ptx::Flush::kUntilIrreversible},
+    {"BarriersAtomic", kRing, "red.global.add.u32 [%at], %sum; MEETS ON", ptx::Flush::kUntilIrreversible},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Dropped, testing::ValuesIn(kCases), [](const auto& p) { return p.param.name; });
+
+std::string refusal_with(const std::string& statement) {
+  const ptx::Program program(ptx::parse(text_of(kRing, statement, ptx::Flush::kAlways)));
+  const auto result = ptx::persistent(program, "sums", {.flush = ptx::Flush::kAlways});
+  const auto* refusal = std::get_if<ptx::Refusal>(&result);
+  return refusal ? refusal->reason : "";
+}
+
+TEST(NotDropped, WhatWouldBeLeftHalfDone) {
+  EXPECT_EQ(refusal_with("bar.warp.sync 0xffffffff;"), "");
+  EXPECT_EQ(refusal_with("bar.arrive 1, 64;"),
+            "cannot be dropped: some of its threads may have come to another barrier");
+  EXPECT_EQ(refusal_with("bar.sync 1, 32;"), "cannot be dropped: some of its threads may have come to another barrier");
+  EXPECT_EQ(refusal_with("cp.async.ca.shared.global [%mine], [%at], 4;"),
+            "cannot be dropped: its copies to shared memory may go on after that");
+}
 
 }  // namespace
 }  // namespace bandsaw::soft::test
