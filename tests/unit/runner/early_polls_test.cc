@@ -128,7 +128,7 @@ TEST_F(EarlyPolls, AFunctionReturnsAlthoughTheEndOfATimeSliceKeepsTheRecordLoop)
   poll(function.token);
   EXPECT_EQ(ring_.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
   device_->ends_need_callbacks = 0;  // the record loop ends whatever failed
-  record_loop_ = nullptr;  // before the grant page goes
+  record_loop_ = nullptr;            // before the grant page goes
 }
 
 }  // namespace
