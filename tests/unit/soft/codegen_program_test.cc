@@ -109,6 +109,9 @@ TEST(CodegenProgram, DescribesKernels) {
   ret;
 }
 .visible .entry plain() { ret; }
+.visible .entry bound() .maxntid 256 .minnctapersm 4 .maxnreg 40 { ret; }
+.visible .entry largest() { .shared .align 4 .b8 s[49152]; ret; }
+.visible .entry larger() { .shared .align 4 .b8 s[49156]; ret; }
 )");
   ASSERT_TRUE(k.ok()) << k.log();
   std::string log;
@@ -122,7 +125,15 @@ TEST(CodegenProgram, DescribesKernels) {
   EXPECT_GE(c.local_bytes, 24u);
   EXPECT_EQ(c.max_threads, 256u);
   EXPECT_TRUE(c.uses_barrier);
-  EXPECT_FALSE(k.program().kernel("plain", &log)->uses_barrier);
+  const KernelCode& plain = *k.program().kernel("plain", &log);
+  EXPECT_FALSE(plain.uses_barrier);
+  EXPECT_EQ(plain.least_blocks, 1u);
+  EXPECT_EQ(plain.most_registers, 255u);
+  EXPECT_EQ(k.program().kernel("bound", &log)->least_blocks, 4u);
+  EXPECT_EQ(k.program().kernel("bound", &log)->most_registers, 40u);
+  EXPECT_EQ(k.program().kernel("largest", &log)->static_shared_bytes, 49152u);
+  EXPECT_EQ(k.program().kernel("larger", &log), nullptr);  // as ptxas says
+  EXPECT_NE(log.find("uses too much shared data"), std::string::npos) << log;
   ASSERT_EQ(k.program().variables().size(), 2u);
   EXPECT_EQ(k.program().variables()[0].bytes, 12u);
   EXPECT_EQ(k.program().variables()[1].pointers.at(0).target, "counter");

@@ -127,6 +127,46 @@ TEST_F(SoftDeviceTest, ModulesAndFunctions) {
   EXPECT_EQ(device->module_unload(module), CUDA_ERROR_INVALID_HANDLE);
 }
 
+TEST_F(SoftDeviceTest, WhatMayBeLaunchedHasRoomOnAnSm) {
+  std::vector<KernelCode> kernels;
+  for (uint32_t threads = 1; threads <= 1024; ++threads) {
+    kernels.push_back(fake_kernel("of" + std::to_string(threads), nothing, 0));
+    kernels.back().max_threads = threads;
+    kernels.back().registers = 255;
+  }
+  kernels.push_back(fake_kernel("of_eight", nothing, 0));
+  kernels.back().max_threads = 256;
+  kernels.back().registers = 255;
+  kernels.back().least_blocks = 8;
+  kernels.push_back(fake_kernel("of_few", nothing, 0));
+  kernels.back().registers = 255;
+  kernels.back().most_registers = 40;
+  set_fake_module({kernels, {}});
+  const std::string text = ".version 9.0\n.target sm_90\n.address_size 64\n";
+  ModuleRef module;
+  std::string log;
+  ASSERT_EQ(device->module_load(context, std::as_bytes(std::span(text)), &module, &log), CUDA_SUCCESS) << log;
+  const auto ask = [&](const std::string& name, uint32_t threads, uint32_t* blocks) {
+    Code found;
+    FunctionInfo info;
+    EXPECT_EQ(device->module_function(module, name, &found.function), CUDA_SUCCESS);
+    EXPECT_EQ(device->occupancy(found, threads, 0, blocks), CUDA_SUCCESS);
+    EXPECT_EQ(device->function_info(found, &info), CUDA_SUCCESS);
+    return info.info.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS];
+  };
+  uint32_t blocks = 0;
+  for (uint32_t threads = 1; threads <= 1024; ++threads) {
+    ask("of" + std::to_string(threads), threads, &blocks);
+    EXPECT_GE(blocks, 1u) << threads;
+  }
+  EXPECT_EQ(ask("of384", 384, &blocks), 168);
+  EXPECT_EQ(ask("of768", 768, &blocks), 80);
+  EXPECT_EQ(ask("of_eight", 256, &blocks), 32);
+  EXPECT_EQ(blocks, 8u);
+  EXPECT_EQ(ask("of_few", 512, &blocks), 40);
+  EXPECT_EQ(blocks, 3u);
+}
+
 TEST_F(SoftDeviceTest, BrokenImages) {
   LibraryRef library;
   const auto load_text = [&](const std::string& text) {

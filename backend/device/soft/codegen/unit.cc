@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/device/soft/codegen/variables.h"
+#include "backend/device/soft/sm_limits.h"
 #include "vgpu-sched/ptx/parser.h"
 
 namespace bandsaw::soft {
@@ -135,6 +136,17 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   };
   for (auto name : {"maxntid", "reqntid"})
     if (auto* d = f.source->directive(name)) k.max_threads = product(*d);
+  const auto number = [&](const char* name, uint64_t least, uint64_t most, uint32_t* to) {
+    const auto* d = f.source->directive(name);
+    if (d && !d->values.empty()) *to = static_cast<uint32_t>(std::clamp<uint64_t>(d->values[0], least, most));
+  };
+  number("minnctapersm", 1, kSmBlocks, &k.least_blocks);
+  number("maxnreg", 16, 255, &k.most_registers);
+  if (f.shared_bytes > kDefaultBlockShared) {
+    throw CompileError(f.source->place.line, k.name + ": uses too much shared data (" + std::to_string(f.shared_bytes) +
+                                                 " bytes, of " + std::to_string(kDefaultBlockShared) +
+                                                 " that static variables may take)");
+  }
   if (auto* d = f.source->directive("reqnctapercluster"))
     for (size_t i = 0; i < 3; ++i)
       k.required_cluster[i] = i < d->values.size() ? static_cast<uint32_t>(d->values[i]) : 1;
