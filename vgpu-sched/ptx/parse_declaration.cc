@@ -12,7 +12,7 @@ void Parser::declare(const std::string& name, std::optional<uint32_t> count, boo
   if (name[0] == '%' && !percent_variables_) return;              // a register by its spelling
   Names& names = scopes_.back();
   if (count)
-    names.ranges[name] = is_register ? *count : 0;
+    names.ranges[name] = {*count, is_register};
   else
     names.is_register[name] = is_register;
 }
@@ -26,10 +26,11 @@ bool Parser::is_register(std::string_view name) const {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     auto found = scope->is_register.find(key);
     if (found != scope->is_register.end()) return found->second;
-    if (percent || scope->ranges.empty()) continue;
+    if (scope->ranges.empty()) continue;
     for (size_t split = name.size(); split-- > std::max<size_t>(digits, 1);) {
       auto range = scope->ranges.find(std::string(name.substr(0, split)));
-      if (range != scope->ranges.end() && std::stoull(std::string(name.substr(split))) < range->second) return true;
+      if (range == scope->ranges.end()) continue;
+      if (std::stoull(std::string(name.substr(split))) < range->second.count) return range->second.is_register;
     }
   }
   return percent;

@@ -41,7 +41,11 @@ class Parser {
   // Which names are registers: a scope per block.
   struct Names {
     std::unordered_map<std::string, bool> is_register;  // false: something else that hides outer registers
-    std::unordered_map<std::string, uint32_t> ranges;   // .reg r<10>
+    struct Range {
+      uint32_t count = 0;
+      bool is_register = false;
+    };
+    std::unordered_map<std::string, Range> ranges;  // .reg r<10>
   };
   void declare(const std::string& name, std::optional<uint32_t> count, bool is_register);
   bool is_register(std::string_view name) const;

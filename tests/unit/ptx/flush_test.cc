@@ -364,21 +364,5 @@ const Case kCases[] = {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Dropped, testing::ValuesIn(kCases), [](const auto& p) { return p.param.name; });
 
-std::string refusal_with(const std::string& statement) {
-  const ptx::Program program(ptx::parse(text_of(kRing, statement, ptx::Flush::kAlways)));
-  const auto result = ptx::persistent(program, "sums", {.flush = ptx::Flush::kAlways});
-  const auto* refusal = std::get_if<ptx::Refusal>(&result);
-  return refusal ? refusal->reason : "";
-}
-
-TEST(NotDropped, WhatWouldBeLeftHalfDone) {
-  EXPECT_EQ(refusal_with("bar.warp.sync 0xffffffff;"), "");
-  EXPECT_EQ(refusal_with("bar.arrive 1, 64;"),
-            "cannot be dropped: some of its threads may have come to another barrier");
-  EXPECT_EQ(refusal_with("bar.sync 1, 32;"), "cannot be dropped: some of its threads may have come to another barrier");
-  EXPECT_EQ(refusal_with("cp.async.ca.shared.global [%mine], [%at], 4;"),
-            "cannot be dropped: its copies to shared memory may go on after that");
-}
-
 }  // namespace
 }  // namespace bandsaw::soft::test

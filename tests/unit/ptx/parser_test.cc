@@ -142,6 +142,20 @@ TEST(Parser, VariablesMayBeNamedLikeRegisters) {  // GCC's parameters are
   EXPECT_TRUE(function_at(module, 1).body->statements[0].as<Instruction>()->operands[0].as<Register>());
 }
 
+TEST(Parser, NumberedVariablesMayBeNamedLikeRegisters) {
+  Module module = module_of(
+      ".entry k(.param .u64 %in) { .reg .u64 %R<3>;\n { .param .u64 %P<2>; st.param.u64 [%P1], %R1;\n"
+      "st.param.u64 [%P0], %P2; { .reg .u64 %P<3>; mov.u64 %P1, %R2; } } mov.u64 %P0, %R1; }");
+  const auto& block = function_at(module, 0).body->statements[1].as<Block>()->statements;
+  const auto operand = [](const Statement& statement, size_t n) { return statement.as<Instruction>()->operands[n]; };
+  EXPECT_TRUE(std::get_if<Symbol>(&operand(block[1], 0).as<Address>()->base));
+  EXPECT_TRUE(operand(block[1], 1).as<Register>());
+  EXPECT_TRUE(std::get_if<Symbol>(&operand(block[2], 0).as<Address>()->base));
+  EXPECT_TRUE(operand(block[2], 1).as<Register>());  // one more than there are
+  EXPECT_TRUE(operand(block[3].as<Block>()->statements[1], 0).as<Register>());
+  EXPECT_TRUE(operand(function_at(module, 0).body->statements[2], 0).as<Register>());
+}
+
 // As XLA has one; ptxas takes it.
 TEST(Parser, ReadsAPrototypeThatNothingEnds) {
   Module module = module_of(".extern .func f\n(.param .b64 a)\n\n.visible .entry k() { ret; }");

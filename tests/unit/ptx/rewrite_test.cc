@@ -204,16 +204,30 @@ TEST(Persistent, WholeWarpsMayLeave) {
   EXPECT_FALSE(not_persistent(kernel(test + "30; @%p1 bra L;" + shuffle)).empty());
 }
 
-TEST(Dropping, IsRefusedWhereThreadsMeetOrShare) {
+TEST(Dropping, IsRefusedWhereThreadsMeetOrShareAndHaveNoBarrier) {
   const auto refused = [](const std::string& items) {
     const PersistentResult result = persistent(program_of(items), "k", {.flush = Flush::kAlways});
     const auto* refusal = std::get_if<Refusal>(&result);
     return refusal ? refusal->reason : "";
   };
-  EXPECT_TRUE(contains(refused(kernel("bar.sync 0; ret;")), "threads meet"));
   EXPECT_TRUE(contains(refused(kernel("shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1; ret;")), "threads meet"));
   EXPECT_TRUE(contains(refused(".shared .u32 s;\n" + kernel("st.shared.u32 [s], 1; ret;")), "shared memory"));
   EXPECT_EQ(refused(kernel("ret;")), "");
+  const std::string barrier = "bar.sync 0; ret;";
+  EXPECT_EQ(refused(".shared .u32 s;\n" + kernel("st.shared.u32 [s], 1; bar.warp.sync -1; " + barrier)), "");
+  const std::string left = "may have come to another barrier";
+  EXPECT_TRUE(contains(refused(kernel("bar.arrive 1, 64; " + barrier)), left));
+  EXPECT_TRUE(contains(refused(kernel("bar.sync 1, 32; " + barrier)), left));
+  EXPECT_TRUE(contains(refused(kernel("cp.async.ca.shared.global [%r1], [%rd1], 4; " + barrier)), "copies"));
+}
+
+TEST(Dropping, PollsAtPlainBarriers) {
+  const auto polls = [](const std::string& body) {
+    return std::get<PersistentKernel>(persistent(program_of(kernel(body)), "k", {.flush = Flush::kAlways})).polls;
+  };
+  EXPECT_EQ(polls("L: bar.sync 0; barrier.sync 1; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 99; @%p1 bra L; ret;"),
+            2u);
+  EXPECT_EQ(polls("bar.red.or.pred %p1, 0, %p1; ret;"), 0u);
 }
 
 TEST(Dropping, PollsWhereBranchesGoBack) {
