@@ -61,6 +61,16 @@ __global__ void aliased(const unsigned* __restrict__ in, unsigned* __restrict__ 
   if (i < kElements) out[i] = rounds_of(in[i]);
 }
 
+// Stores, and goes on: idempotent if it reads elsewhere, and then at any moment.
+__global__ void stores_first(const unsigned* in, unsigned* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= kElements) return;
+  const unsigned start = in[i];
+  out[i] = start + 1;
+  asm volatile("" ::: "memory");
+  out[i] = rounds_of(start);
+}
+
 constexpr int kMeetings = 40000;
 
 // Threads hand what they have on to the next one, round by round.
@@ -153,6 +163,11 @@ int main() {
   check(data, [&](int i) { return start[i] + once[i] + once[i + 1]; });
   data = device_data();
   aliased<<<kBlocks, kThreads>>>(data, data);
+  check(data, [&](int i) { return of_start[i]; });
+  stores_first<<<kBlocks, kThreads>>>(device_data(), out);
+  check(out, [&](int i) { return of_start[i]; });
+  data = device_data();
+  stores_first<<<kBlocks, kThreads>>>(data, data);
   check(data, [&](int i) { return of_start[i]; });
   meet();
   return passed();

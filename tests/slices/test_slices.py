@@ -13,7 +13,7 @@ LEFT_OUT = {"soft": {"thrust_algorithms", "special_functions"},
                     "wrong_architecture", "out_of_memory", "out_of_memory_kinds", "contexts", "bad_host_addresses"}}
 # Of all kernels; the others launch cooperatively, are launched into graphs, or call through pointers.
 SLICEABLE_PERCENT = 90
-KERNELS_OF_DROPPED_BLOCKS = 8
+LAUNCHES_OF_DROPPED_BLOCKS = 10
 
 
 def test_programs_are_right_in_slices(device):
@@ -38,7 +38,7 @@ def _counted_of_dropped_blocks(setting: slicing.Setting) -> dict:
         finally:
             daemon.end()
     assert not outcome.wrong, outcome.output
-    assert counted["launches"] == KERNELS_OF_DROPPED_BLOCKS, counted
+    assert counted["launches"] == LAUNCHES_OF_DROPPED_BLOCKS, counted
     assert counted["grid_slices"] > counted["launches"], counted
     return counted
 

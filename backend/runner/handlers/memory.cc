@@ -9,11 +9,14 @@ namespace bandsaw::runner {
 using wire::HandleKind;
 
 CUresult Handlers::memory_alloc(C call, uint64_t size, uint64_t* address) {
-  return size != 0 ? device_.memory_alloc(call.context, size, address) : CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = size != 0 ? device_.memory_alloc(call.context, size, address) : CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) world_.slicer.allocated(*address, size);
+  return result;
 }
 
 void Handlers::memory_free(C, uint64_t address, wire::Answer answer) {
   withdraw(address);
+  world_.slicer.freed(address);
   device_.memory_free(address, answer);
 }
 

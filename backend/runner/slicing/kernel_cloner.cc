@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "memory/base/log.h"
-#include "vgpu-sched/ptx/idempotence.h"
 #include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/slice.h"
 
@@ -61,18 +60,24 @@ Result<std::shared_ptr<const ptx::Program>> KernelCloner::program(const std::sha
   return read;
 }
 
-// Blocks may be dropped at any moment where the kernel does not both read and write global memory: nothing depends on
-// where a launch's pointers lead. Else until they first store.
-ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program, const CloneRequest& request) {
+// Blocks may be dropped at any moment where the kernel does not both read and write global memory, or does so apart.
+// Else until they first store.
+ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program, const CloneRequest& request,
+                                                    KernelClone* clone) {
   if (request.may_drop) {
-    const ptx::BlockIdempotence block = ptx::block_idempotence(program, request.kernel);
-    const bool always = block.not_strict.empty() && ptx::disjoint(block, {}, [](uint64_t) { return std::nullopt; });
+    ptx::BlockIdempotence block = ptx::block_idempotence(program, request.kernel);
+    block.irreversible.clear();
+    const bool whatever = ptx::disjoint(block, {}, [](uint64_t) { return std::nullopt; });
+    const bool always = block.not_strict.empty() && (request.reads_apart || whatever);
     const ptx::Flush flush = always ? ptx::Flush::kAlways : ptx::Flush::kUntilIrreversible;
     ptx::PersistentResult made =
         ptx::persistent(program, request.kernel,
                         {.one_dimensional = request.one_dimensional, .flush = flush, .told_apart = request.told_apart});
     const auto* kernel = std::get_if<ptx::PersistentKernel>(&made);
-    if (kernel && kernel->polls != 0) return made;
+    if (kernel && kernel->polls != 0) {
+      if (block.not_strict.empty() && !always) clone->if_apart = std::move(block);
+      return made;
+    }
   }
   return ptx::persistent(program, request.kernel,
                          {.one_dimensional = request.one_dimensional,
@@ -87,7 +92,7 @@ Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& reques
   const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
   Rewritten made;
   if (request.variant == KernelVariant::kPersistent) {
-    ptx::PersistentResult result = make_persistent(*read.value(), request);
+    ptx::PersistentResult result = make_persistent(*read.value(), request, &made.clone);
     if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
     auto& kernel = std::get<ptx::PersistentKernel>(result);
     made.fields = {{kernel.counter_at, 8}, {kernel.stop_at, 8}, {kernel.blocks_at, 4}, {kernel.grid_at, 12}};

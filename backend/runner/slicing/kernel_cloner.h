@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "backend/runner/slicing/kept_ptx.h"
 #include "backend/runner/slicing/kernel_descriptor.h"
 #include "vgpu-sched/ptx/analysis.h"
+#include "vgpu-sched/ptx/idempotence.h"
 #include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/pointers.h"
 
@@ -44,6 +46,9 @@ struct KernelClone {
   size_t places_at = 0, first_place_at = 0;               // of persistent blocks that are told apart; else 0
   bool whole_warps = false;
   bool persistent = false;
+  // Of persistent blocks that may drop a block until it first stores: where a launch reads and writes. It may drop one
+  // at any moment if these lie apart. Without `irreversible`.
+  std::optional<ptx::BlockIdempotence> if_apart;
   ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
   CodeTraits traits;
   size_t original_bytes = 0;          // of the original's parameters, with which the clone's begin
@@ -61,6 +66,7 @@ struct CloneRequest {
   bool limited = false;  // of persistent blocks: their number can change while they run, unless they may drop a block
   bool told_apart = false;  // of persistent blocks: single SMs can be freed; they are not limited then
   bool may_drop = false;  // of persistent blocks: they are to be able to drop a block, if that is right for the kernel
+  bool reads_apart = false;  // of those: for launches that read nothing of what they write (KernelClone::if_apart)
 };
 
 // Thread-safe.
@@ -94,7 +100,8 @@ class KernelCloner {
   };
 
   Result<Rewritten> rewrite(const CloneRequest& request);
-  static ptx::PersistentResult make_persistent(const ptx::Program& program, const CloneRequest& request);
+  static ptx::PersistentResult make_persistent(const ptx::Program& program, const CloneRequest& request,
+                                               KernelClone* clone);
   Result<std::shared_ptr<const ptx::Program>> program(const std::shared_ptr<const KeptPtx>& ptx);
 
   Device* const device_;

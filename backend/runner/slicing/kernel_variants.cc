@@ -7,9 +7,33 @@ namespace bandsaw::runner {
 std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& kernel, const ContextRef& context,
                                                         const Launch& launch, KernelVariant variant) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
-  const auto [place, fresh] =
-      kernel->clone_place({kernel->image, kernel->name, launch.code, context, one_dimensional, variant,
-                           settings_.resize, settings_.take_ns.has_value(), settings_.drop_ns.has_value()});
+  CloneRequest request{kernel->image,
+                       kernel->name,
+                       launch.code,
+                       context,
+                       one_dimensional,
+                       variant,
+                       settings_.resize,
+                       settings_.take_ns.has_value(),
+                       settings_.drop_ns.has_value()};
+  auto clone = find(kernel, request);
+  if (!clone || !reads_apart(*clone, launch)) return clone;
+  request.reads_apart = true;
+  auto droppable = find(kernel, request);
+  return droppable ? droppable : clone;
+}
+
+bool KernelVariants::reads_apart(const KernelClone& clone, const Launch& launch) const {
+  const auto find_range = [this](uint64_t address) -> std::optional<ptx::MemoryRange> {
+    const auto range = allocations_.find(address);
+    if (!range) return std::nullopt;
+    return ptx::MemoryRange{range->first, range->second};
+  };
+  return clone.if_apart && ptx::disjoint(*clone.if_apart, launch.parameters, find_range);
+}
+
+std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& kernel, const CloneRequest& request) {
+  const auto [place, fresh] = kernel->clone_place(request);
   if (fresh) {
     stats_.met(*kernel);
     if (settings_.force_blocks != 0) {
@@ -22,7 +46,7 @@ std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& ke
   if (state == KernelClonePlace::State::kRefused) refused(*kernel, *place);
   if (state != KernelClonePlace::State::kReady) return nullptr;
   stats_.rewritten(*kernel);
-  return copy_attributes(*kernel, *place, launch.code) ? place->clone : nullptr;
+  return copy_attributes(*kernel, *place, request.original) ? place->clone : nullptr;
 }
 
 void KernelVariants::make(KernelClonePlace& place) {
@@ -36,7 +60,7 @@ void KernelVariants::make(KernelClonePlace& place) {
 }
 
 void KernelVariants::refused(KnownKernel& kernel, const KernelClonePlace& place) {
-  if (place.request.variant == KernelVariant::kCounting) return;
+  if (place.request.variant == KernelVariant::kCounting || place.request.reads_apart) return;
   if (place.request.variant == KernelVariant::kPersistent && turns_to_grid_slices(kernel)) return;
   stats_.refused(kernel, place.refusal);
   kernel.whole = true;

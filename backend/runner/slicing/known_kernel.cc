@@ -71,7 +71,7 @@ std::pair<std::shared_ptr<KernelClonePlace>, bool> KnownKernel::clone_place(cons
   const auto found = std::find_if(clones_.begin(), clones_.end(), [&](const auto& place) {
     const CloneRequest& its = place->request;
     return its.context == request.context && its.one_dimensional == request.one_dimensional &&
-           its.variant == request.variant;
+           its.variant == request.variant && its.reads_apart == request.reads_apart;
   });
   if (found != clones_.end()) return {*found, false};
   clones_.push_back(std::make_shared<KernelClonePlace>());

@@ -40,14 +40,16 @@ Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, Stream
       control_blocks_(device),
       tracks_(device),
       describer_(gate, &settings_),
-      variants_(device, &cloner_, settings_, &stats_),
+      variants_(device, &cloner_, settings_, &stats_, &allocations_),
       parts_{*device,         *gate,           settings_,
              *clock,          sms_of(*device), stats_,
              variants_,       describer_,      timer_,
              control_blocks_, tracks_,         std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))},
       chooser_(&kernels_, &parts_) {}
 
+// With a context its memory goes; what others have is then not known either.
 void Slicer::forget_context(const Context* context) {
+  allocations_.clear();
   tracks_.forget(context);
   kernels_.forget_context(context);
 }

@@ -45,6 +45,13 @@ class Slicer {
 
   // All that follows is called on the record loop's thread.
 
+  // The program has memory there, or has it no more.
+  void allocated(uint64_t address, uint64_t bytes) {
+    if (settings_.drop_ns) allocations_.add(address, bytes);
+  }
+  void freed(uint64_t address) {
+    if (settings_.drop_ns) allocations_.remove(address);
+  }
   // A copy has been put on the stream.
   void copied(uint64_t stream_key) {
     if (settings_.await_copies && copied_.size() < kCopiedMost) copied_.insert(stream_key);
@@ -91,6 +98,7 @@ class Slicer {
   ControlBlockPool control_blocks_;
   GridSliceTracksPool tracks_;
   LaunchDescriber describer_;
+  Allocations allocations_;  // where blocks may be dropped
   KernelVariants variants_;
   SlicingParts parts_;
   LaunchChooser chooser_;

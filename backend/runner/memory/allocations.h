@@ -1,0 +1,41 @@
+// Where the program's plain allocations lie, to tell whether pointers lead to different ones. No two of them share
+// memory, which cannot be said of what is mapped, opened or managed: that is not here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace bandsaw::runner {
+
+// Thread-safe.
+class Allocations {
+ public:
+  void add(uint64_t address, uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    ends_[address] = address + bytes;
+  }
+  void remove(uint64_t address) {
+    std::lock_guard lock(mutex_);
+    ends_.erase(address);
+  }
+  void clear() {
+    std::lock_guard lock(mutex_);
+    ends_.clear();
+  }
+  // Begin and end of the one that an address lies in.
+  std::optional<std::pair<uint64_t, uint64_t>> find(uint64_t address) const {
+    std::lock_guard lock(mutex_);
+    auto next = ends_.upper_bound(address);
+    if (next == ends_.begin() || (--next)->second <= address) return std::nullopt;
+    return *next;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint64_t, uint64_t> ends_;  // by begin
+};
+
+}  // namespace bandsaw::runner
