@@ -76,6 +76,7 @@ constexpr int kMeetings = 40000;
 // Threads hand what they have on to the next one, round by round.
 __device__ unsigned hand_on(unsigned mine) {
   __shared__ unsigned all[kThreads];
+#pragma unroll 1
   for (unsigned i = 0; i < kMeetings; ++i) {
     all[threadIdx.x] = mine;
     __syncthreads();

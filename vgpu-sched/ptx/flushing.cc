@@ -30,6 +30,16 @@ const char* const kMark = R"(
 $marked_NUMBER:
 )";
 
+// Where threads leave together none marks while others are about to drop, so a word that is read or written will do,
+// and no thread parts from the others.
+const char* const kDropTogether = R"(
+  ld.volatile.shared.b32 %$other, [$ticket+8];
+  setp.eq.u32 %$p, %$other, 1;
+  @%$p bra $on_NUMBER;
+  st.shared.b32 [$ticket+8], 2;
+)";
+const char* const kMarkTogether = "st.volatile.shared.b32 [$ticket+8], 1;\n";
+
 std::string numbered(std::string text, size_t number) {
   for (size_t at = text.find("NUMBER"); at != text.npos; at = text.find("NUMBER", at))
     text.replace(at, 6, std::to_string(number));
@@ -46,9 +56,7 @@ std::string read_text(bool told_apart) {
   return text;
 }
 
-std::string drop_text(Flush flush) {
-  return std::string(flush == Flush::kAlways ? kDrop : kDropUnlessMarked) + "bra $again;\n$on_NUMBER:\n";
-}
+std::string drop_text(const char* drop) { return std::string(drop) + "bra $again;\n$on_NUMBER:\n"; }
 
 // A thread asks each sixteenth time only, as what it reads lies far away.
 std::string poll_text(Flush flush, bool told_apart) {
@@ -58,7 +66,8 @@ std::string poll_text(Flush flush, bool told_apart) {
   setp.ne.u32 %$p, %$other, 0;
   @%$p bra $on_NUMBER;
 )" + read_text(told_apart) +
-         "setp.ne.u32 %$p, %$other, 2;\n@%$p bra $on_NUMBER;\n" + drop_text(flush);
+         "setp.ne.u32 %$p, %$other, 2;\n@%$p bra $on_NUMBER;\n" +
+         drop_text(flush == Flush::kAlways ? kDrop : kDropUnlessMarked);
 }
 
 // The barrier itself tells all threads whether one of them has been told: they leave together. It is passed less often
@@ -75,7 +84,7 @@ std::string barrier_text(Flush flush, bool told_apart) {
   setp.eq.u32 %$p, %$other, 2;
   barrier.red.or.pred %$p, 0, %$p;
   @!%$p bra $on_NUMBER;
-)" + drop_text(flush);
+)" + drop_text(flush == Flush::kAlways ? kDrop : kDropTogether);
 }
 
 // A barrier of the whole block that does nothing else.
@@ -121,7 +130,8 @@ class Inserter {
       if (const auto* label = statement.as<Label>()) passed_.insert(label->name);
       if (const auto* i = statement.as<Instruction>()) {
         if (!at_barriers_ && goes_back(*i, passed_)) add(numbered(poll_text(flush_, told_apart_), polls_++), &made);
-        if (flush_ == Flush::kUntilIrreversible && is_irreversible(*i)) add(numbered(kMark, marks_++), &made);
+        if (flush_ == Flush::kUntilIrreversible && is_irreversible(*i))
+          add(numbered(at_barriers_ ? kMarkTogether : kMark, marks_++), &made);
         if (at_barriers_ && is_plain_barrier(*i)) {
           add_barrier(i->operands[0], &made);
           continue;
