@@ -71,7 +71,7 @@ std::string poll_text(Flush flush, bool told_apart) {
 }
 
 // The barrier itself tells all threads whether one of them has been told: they leave together. It is passed less often
-// than a branch, and asks each fourth time. BARRIER is its number, put in afterwards.
+// than a branch, and asks each fourth time. Its number is put in afterwards.
 std::string barrier_text(Flush flush, bool told_apart) {
   return R"(
   add.u32 %$passes, %$passes, 1;
