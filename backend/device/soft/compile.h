@@ -48,7 +48,7 @@ struct KernelCode {
   uint32_t local_bytes = 0;       // of one lane, .local variables and stacks of every callee
   uint32_t registers = 0;         // an estimate for occupancy: declared 32-bit registers in use, at most 255
   uint32_t max_threads = 1024;    // .maxntid / .reqntid
-  uint32_t least_blocks = 1;      // on an SM: .minnctapersm
+  uint32_t least_blocks = 1;      // on an SM, at most as many as it takes: .minnctapersm
   uint32_t most_registers = 255;  // .maxnreg
   uint32_t required_cluster[3] = {0, 0, 0};
   bool uses_barrier = false;  // false: a block's warps may run one after another without fibers

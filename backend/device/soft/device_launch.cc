@@ -16,7 +16,7 @@ uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * 
 // blocks that are to be on an SM. SMs give them in eights, so a block that may be launched has room.
 uint32_t fitted_registers(const KernelCode& code) {
   const uint32_t block = static_cast<uint32_t>(round_up(std::clamp(code.max_threads, 1u, kMaxBlockThreads), 32));
-  const uint32_t threads = std::clamp(std::min(code.least_blocks, kSmBlocks) * block, block, kSmThreads);
+  const uint32_t threads = std::clamp(code.least_blocks * block, block, kSmThreads);
   const uint32_t room = std::min(255u, kSmRegisters / threads / 8 * 8);
   return std::min(std::max(code.registers, 16u), std::min(room, code.most_registers));
 }

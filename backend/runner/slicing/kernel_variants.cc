@@ -24,11 +24,7 @@ std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& ke
 }
 
 bool KernelVariants::reads_apart(const KernelClone& clone, const Launch& launch) const {
-  const auto find_range = [this](uint64_t address) -> std::optional<ptx::MemoryRange> {
-    const auto range = allocations_.find(address);
-    if (!range) return std::nullopt;
-    return ptx::MemoryRange{range->first, range->second};
-  };
+  const auto find_range = [this](uint64_t address) { return allocations_.find(address); };
   return clone.if_apart && ptx::disjoint(*clone.if_apart, launch.parameters, find_range);
 }
 

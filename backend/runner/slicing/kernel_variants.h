@@ -5,7 +5,7 @@
 
 #include "backend/device/device.h"
 #include "backend/runner/execution/worker_pool.h"
-#include "backend/runner/memory/allocations.h"
+#include "backend/runner/slicing/allocations.h"
 #include "backend/runner/slicing/kernel_cloner.h"
 #include "backend/runner/slicing/known_kernel.h"
 #include "backend/runner/slicing/slicing_settings.h"

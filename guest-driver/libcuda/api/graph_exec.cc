@@ -151,9 +151,9 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     result = work.status();
     if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
   }
+  if (result == CUDA_SUCCESS) record->launched_on.store(on, std::memory_order_relaxed);
   // Only the device knows whether what the last launch allocated is freed: this call tells it, not a later one.
   if (result == CUDA_SUCCESS && record->may_keep_memory) result = take_late_error(call);
-  if (result == CUDA_SUCCESS) record->launched_on.store(on, std::memory_order_relaxed);
   return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }
 

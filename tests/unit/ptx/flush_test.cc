@@ -21,54 +21,8 @@ namespace {
 
 constexpr uint32_t kBlocks = 9, kThreads = 64, kPlaces = 16, kNever = 99;
 
-// Threads go round `rounds` times and up to 49 more; some leave at once. END is what each does with its sum.
-const char* const kSums = R"(
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry sums(.param .u64 to, .param .u64 from, .param .u64 signal, .param .u32 at_block, .param .u32 at_round,
-                      .param .u32 rounds) {
-  .reg .b64 %to, %from, %signal, %at;
-  .reg .b32 %t, %b, %n, %i, %last, %v, %sum, %block, %round;
-  .reg .pred %p, %q;
-  ld.param.u64 %to, [to];
-  ld.param.u64 %from, [from];
-  ld.param.u64 %signal, [signal];
-  ld.param.u32 %block, [at_block];
-  ld.param.u32 %round, [at_round];
-  mov.u32 %t, %tid.x;
-  setp.ge.u32 %p, %t, 50;
-  @%p exit;
-  mov.u32 %b, %ctaid.x;
-  mad.lo.u32 %n, %b, 64, %t;
-  mov.u32 %i, 0;
-  mov.u32 %sum, %n;
-  ld.param.u32 %v, [rounds];
-  add.u32 %last, %t, %v;
-again:
-  add.u32 %v, %n, %i;
-  and.b32 %v, %v, 127;
-  mul.wide.u32 %at, %v, 4;
-  add.u64 %at, %at, %from;
-  ld.global.u32 %v, [%at];
-  mad.lo.u32 %sum, %sum, 3, %v;
-  setp.ne.u32 %p, %b, %block;
-  @%p bra past;
-  setp.ne.u32 %p, %i, %round;
-  @%p bra past;
-  SIGNAL
-past:
-  add.u32 %i, %i, 1;
-  setp.lt.u32 %p, %i, %last;
-  @%p bra again;
-  mul.wide.u32 %at, %n, 4;
-  add.u64 %at, %at, %to;
-  END
-  exit;
-})";
-
-// Each round all threads hand their sums on to the next one through shared memory.
-const char* const kRing = R"(
+// The threads' number in the grid is %n. END is what each does with its sum.
+const char* const kBegin = R"(
 .version 8.0
 .target sm_80
 .address_size 64
@@ -77,7 +31,6 @@ const char* const kRing = R"(
   .reg .b64 %to, %from, %signal, %at, %mine, %next;
   .reg .b32 %t, %b, %n, %i, %last, %v, %sum, %block, %round;
   .reg .pred %p, %q;
-  .shared .align 4 .b8 all[256];
   ld.param.u64 %to, [to];
   ld.param.u64 %from, [from];
   ld.param.u64 %signal, [signal];
@@ -85,6 +38,48 @@ const char* const kRing = R"(
   ld.param.u32 %round, [at_round];
   ld.param.u32 %last, [rounds];
   mov.u32 %t, %tid.x;
+  mov.u32 %b, %ctaid.x;
+  mad.lo.u32 %n, %b, 64, %t;
+  mov.u32 %i, 0;
+  mov.u32 %sum, %n;
+)";
+const char* const kAdd = R"(
+  add.u32 %v, %n, %i;
+  and.b32 %v, %v, 127;
+  mul.wide.u32 %at, %v, 4;
+  add.u64 %at, %at, %from;
+  ld.global.u32 %v, [%at];
+  mad.lo.u32 %sum, %sum, 3, %v;
+)";
+const char* const kTell = R"(
+  setp.ne.u32 %p, %b, %block;
+  @%p bra past;
+  setp.ne.u32 %p, %i, %round;
+  @%p bra past;
+  SIGNAL
+past:
+)";
+const char* const kGoRound = R"(
+  add.u32 %i, %i, 1;
+  setp.lt.u32 %p, %i, %last;
+  @%p bra again;
+  mul.wide.u32 %at, %n, 4;
+  add.u64 %at, %at, %to;
+  END
+)";
+
+// Threads go round `rounds` times and up to 49 more; some leave at once.
+const std::string kSums = std::string(kBegin) + R"(
+  setp.ge.u32 %p, %t, 50;
+  @%p exit;
+  add.u32 %last, %last, %t;
+again:
+)" + kAdd + kTell + kGoRound +
+                          "exit; }";
+
+// Each round all threads hand their sums on to the next one through shared memory.
+const std::string kRing = std::string(kBegin) + R"(
+  .shared .align 4 .b8 all[256];
   mov.u64 %at, all;
   mul.wide.u32 %mine, %t, 4;
   add.u64 %mine, %mine, %at;
@@ -92,37 +87,14 @@ const char* const kRing = R"(
   and.b32 %v, %v, 63;
   mul.wide.u32 %next, %v, 4;
   add.u64 %next, %next, %at;
-  mov.u32 %b, %ctaid.x;
-  mad.lo.u32 %n, %b, 64, %t;
-  mov.u32 %i, 0;
-  mov.u32 %sum, %n;
 again:
-  add.u32 %v, %n, %i;
-  and.b32 %v, %v, 127;
-  mul.wide.u32 %at, %v, 4;
-  add.u64 %at, %at, %from;
-  ld.global.u32 %v, [%at];
-  mad.lo.u32 %sum, %sum, 3, %v;
+)" + kAdd + R"(
   st.shared.u32 [%mine], %sum;
   bar.sync 0;
   ld.shared.u32 %v, [%next];
   add.u32 %sum, %sum, %v;
-  setp.ne.u32 %p, %b, %block;
-  @%p bra past;
-  setp.ne.u32 %p, %i, %round;
-  @%p bra past;
-  SIGNAL
-past:
-  barrier.sync 3;
-  add.u32 %i, %i, 1;
-  setp.lt.u32 %p, %i, %last;
-  @%p bra again;
-  mul.wide.u32 %at, %n, 4;
-  add.u64 %at, %at, %to;
-  END
-  bar.sync 0;
-  exit;
-})";
+)" + kTell + "barrier.sync 3;" +
+                          kGoRound + "bar.sync 0; exit; }";
 
 // After its store or atomic operation each thread goes round again.
 const std::string kGoesOn = R"(
@@ -156,7 +128,7 @@ std::string with(std::string text, const std::string& word, const std::string& b
 }
 
 // Of kernels that are marked by their stores the kernel itself cannot tell, as that is a store.
-std::string text_of(const char* kernel, const std::string& end, ptx::Flush flush) {
+std::string text_of(const std::string& kernel, const std::string& end, ptx::Flush flush) {
   const bool tells = flush == ptx::Flush::kAlways;
   const std::string ended = with(with(kernel, "END", end), "GOES ON", kGoesOn);
   return with(with(ended, "MEETS ON", kMeetsOn), "SIGNAL",
@@ -165,11 +137,11 @@ std::string text_of(const char* kernel, const std::string& end, ptx::Flush flush
 
 struct Case {
   const char* name;
-  const char* kernel;
+  const std::string* kernel;
   const char* end;
   ptx::Flush flush;
   // So many that another thread comes in time.
-  uint32_t many_rounds() const { return kernel == kRing ? 1500 : 20000; }
+  uint32_t many_rounds() const { return kernel == &kRing ? 1500 : 20000; }
 };
 
 struct Pair;
@@ -220,7 +192,7 @@ class Dropped : public testing::TestWithParam<Case> {
 // The original and the kernel made of it.
 struct Pair {
   explicit Pair(const Case& of, bool told_apart = false)
-      : text(text_of(of.kernel, of.end, of.flush)), program(ptx::parse(text)), original(text) {
+      : text(text_of(*of.kernel, of.end, of.flush)), program(ptx::parse(text)), original(text) {
     auto result = ptx::persistent(program, "sums", {.flush = of.flush, .told_apart = told_apart});
     if (auto* refusal = std::get_if<ptx::Refusal>(&result)) {
       ADD_FAILURE() << refusal->reason;
@@ -350,16 +322,16 @@ TEST_P(Dropped, OneOfTwoAndRunAgain) {
 }
 
 const Case kCases[] = {
-    {"Strict", kSums, "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
-    {"StoresAndGoesOn", kSums, "st.global.u32 [%at], %sum; GOES ON", ptx::Flush::kAlways},
-    {"InPlace", kSums, "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; GOES ON",
+    {"Strict", &kSums, "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
+    {"StoresAndGoesOn", &kSums, "st.global.u32 [%at], %sum; GOES ON", ptx::Flush::kAlways},
+    {"InPlace", &kSums, "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; GOES ON",
      ptx::Flush::kUntilIrreversible},
-    {"Atomic", kSums, "red.global.add.u32 [%at], %sum; GOES ON", ptx::Flush::kUntilIrreversible},
-    {"Barriers", kRing, "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
-    {"BarriersAfterStores", kRing, "st.global.u32 [%at], %sum; MEETS ON", ptx::Flush::kAlways},
-    {"BarriersInPlace", kRing, "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; MEETS ON",
+    {"Atomic", &kSums, "red.global.add.u32 [%at], %sum; GOES ON", ptx::Flush::kUntilIrreversible},
+    {"Barriers", &kRing, "st.global.u32 [%at], %sum;", ptx::Flush::kAlways},
+    {"BarriersAfterStores", &kRing, "st.global.u32 [%at], %sum; MEETS ON", ptx::Flush::kAlways},
+    {"BarriersInPlace", &kRing, "ld.global.u32 %v, [%at]; add.u32 %sum, %sum, %v; st.global.u32 [%at], %sum; MEETS ON",
      ptx::Flush::kUntilIrreversible},
-    {"BarriersAtomic", kRing, "red.global.add.u32 [%at], %sum; MEETS ON", ptx::Flush::kUntilIrreversible},
+    {"BarriersAtomic", &kRing, "red.global.add.u32 [%at], %sum; MEETS ON", ptx::Flush::kUntilIrreversible},
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Dropped, testing::ValuesIn(kCases), [](const auto& p) { return p.param.name; });

@@ -6,7 +6,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <utility>
+
+#include "vgpu-sched/ptx/idempotence.h"
 
 namespace bandsaw::runner {
 
@@ -25,12 +26,12 @@ class Allocations {
     std::lock_guard lock(mutex_);
     ends_.clear();
   }
-  // Begin and end of the one that an address lies in.
-  std::optional<std::pair<uint64_t, uint64_t>> find(uint64_t address) const {
+  // The one that an address lies in.
+  std::optional<ptx::MemoryRange> find(uint64_t address) const {
     std::lock_guard lock(mutex_);
     auto next = ends_.upper_bound(address);
     if (next == ends_.begin() || (--next)->second <= address) return std::nullopt;
-    return *next;
+    return ptx::MemoryRange{next->first, next->second};
   }
 
  private:
