@@ -134,8 +134,13 @@ static void graphs() {
   edges = 32;
   ASK(cuGraphGetEdges(graph, list, nullptr, nullptr, &edges), edges);
   ASK(cuGraphAddDependencies(graph, &a, &b, nullptr, 1));
-  ASK(cuGraphAddDependencies(graph, &b, &a, nullptr, 1));
   ASK(cuGraphAddDependencies(graph, &a, &a, nullptr, 1));
+  CUgraphExec exec = nullptr;
+  note("a cycle");
+  ASK(cuGraphAddDependencies(graph, &b, &a, nullptr, 1));
+  ASK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  ASK(cuGraphRemoveDependencies(graph, &b, &a, nullptr, 1));
+  note("");
   ASK(cuGraphAddDependencies(graph, &a, &foreign, nullptr, 1));
   ASK(cuGraphAddDependencies(graph, nullptr, nullptr, nullptr, 0));
   ASK(cuGraphAddDependencies(graph, nullptr, &b, nullptr, 1));
@@ -143,7 +148,6 @@ static void graphs() {
   ASK(cuGraphRemoveDependencies(graph, &a, &b, nullptr, 1));
   ASK(cuGraphRemoveDependencies(graph, &a, &b, nullptr, 1));
   ASK(cuGraphAddDependencies(graph, &a, &b, nullptr, 1));
-  CUgraphExec exec = nullptr;
   for (unsigned long long flags : {0ull, 1ull, 2ull, 4ull, 8ull, 16ull, 3ull, 12ull}) {
     cuuint64_t back = 99;
     note("instantiate, flags %llu", flags);

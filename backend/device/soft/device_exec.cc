@@ -77,6 +77,7 @@ CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef
   made->flags = flags;
   {
     std::lock_guard lock(scheduler_.mutex());
+    if (as(graph).has_cycle()) return CUDA_ERROR_INVALID_VALUE;
     made->leaves = unfold(as(graph), -1, &made->steps);
   }
   // Now, rather than at the first launch.

@@ -99,6 +99,15 @@ std::vector<SoftNodeRef> SoftGraph::in_order() const {
   return order;
 }
 
+bool SoftGraph::has_cycle() const {
+  if (in_order().size() != nodes.size()) return true;
+  return std::any_of(nodes.begin(), nodes.end(), [](const SoftNodeRef& node) {
+    const GraphRef& child = node->content.child;
+    return (child && as(child).has_cycle()) ||
+           std::any_of(node->bodies.begin(), node->bodies.end(), [](const auto& body) { return body->has_cycle(); });
+  });
+}
+
 std::vector<uint32_t> unfold(const SoftGraph& graph, int64_t before, std::vector<SoftExec::Step>* steps) {
   std::unordered_map<const SoftNode*, uint32_t> end_of;
   std::vector<uint32_t> leaves;

@@ -44,7 +44,8 @@ class SoftGraph : public Graph, public std::enable_shared_from_this<SoftGraph> {
   // Whether it is `other`, or has it within a node; also if graphs lie in it more than `depth` deep.
   bool holds(const SoftGraph* other, int depth) const;
   std::shared_ptr<SoftGraph> clone() const;
-  std::vector<SoftNodeRef> in_order() const;  // dependencies first
+  std::vector<SoftNodeRef> in_order() const;  // dependencies first; without nodes that depend on themselves
+  bool has_cycle() const;                     // here, or within a node
 };
 using SoftGraphRef = std::shared_ptr<SoftGraph>;
 

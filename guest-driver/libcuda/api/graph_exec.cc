@@ -136,7 +136,8 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t* flags) {
   if (state != CUDA_SUCCESS) return state;
   const GraphRecord* const record = find_exec(exec);
   if (!record || !flags) return CUDA_ERROR_INVALID_VALUE;
-  *flags = record->flags;
+  *flags =
+      record->flags & ~uint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY};  // nor does NVIDIA's driver tell it
   return CUDA_SUCCESS;
 }
 

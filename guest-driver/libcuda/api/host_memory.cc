@@ -126,11 +126,18 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer, unsig
   if (!call.require_context()) return call.status();
   if (!address || !pointer || flags) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(number(pointer));
-  if (!range || (range->kind != RangeKind::kHost && range->kind != RangeKind::kRegistered)) {
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!range) return CUDA_ERROR_INVALID_VALUE;
+  switch (range->kind) {
+    case RangeKind::kHost:
+    case RangeKind::kRegistered:
+      *address = number(pointer);  // one address for both
+      return CUDA_SUCCESS;
+    case RangeKind::kMapped:
+      *address = range->base;  // as NVIDIA's driver answers, of device memory too
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
-  *address = number(pointer);  // one address for both
-  return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
@@ -138,12 +145,13 @@ CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
   if (!call.require_context()) return call.status();
   if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(number(pointer));
-  if (!range || range->on_device()) return CUDA_ERROR_INVALID_VALUE;
+  if (!range || (range->on_device() && range->kind != RangeKind::kMapped)) return CUDA_ERROR_INVALID_VALUE;
   // Always mapped: addressing is unified. Of what was asked for, NVIDIA's driver tells this much.
   const unsigned told = range->kind == RangeKind::kHost         ? CU_MEMHOSTALLOC_WRITECOMBINED
                         : range->kind == RangeKind::kRegistered ? CU_MEMHOSTREGISTER_PORTABLE
                                                                 : 0;
-  *flags = (range->flags & told) | CU_MEMHOSTALLOC_DEVICEMAP;
+  const unsigned always = range->kind == RangeKind::kMapped ? CU_MEMHOSTALLOC_PORTABLE : 0;
+  *flags = (range->flags & told) | always | CU_MEMHOSTALLOC_DEVICEMAP;
   return CUDA_SUCCESS;
 }
 

@@ -46,6 +46,7 @@ CUresult JitOptions::read(unsigned count, const CUjit_option* options, void** va
         break;
       case CU_JIT_INFO_LOG_BUFFER:
         info_.text = static_cast<char*>(value);
+        info_.given = true;
         break;
       case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
         info_.capacity = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(value));
@@ -53,16 +54,21 @@ CUresult JitOptions::read(unsigned count, const CUjit_option* options, void** va
         break;
       case CU_JIT_ERROR_LOG_BUFFER:
         error_.text = static_cast<char*>(value);
+        error_.given = true;
         break;
       case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
         error_.capacity = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(value));
         error_.size_value = &values[i];
         break;
+      case CU_JIT_CACHE_MODE:
+        if (reinterpret_cast<uintptr_t>(value) > CU_JIT_CACHE_OPTION_CA) return CUDA_ERROR_INVALID_VALUE;
+        break;
       default:
         break;
     }
   }
-  return CUDA_SUCCESS;
+  const bool size_alone = (info_.size_value && !info_.given) || (error_.size_value && !error_.given);
+  return size_alone ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 void JitOptions::put(const Buffer& buffer, const std::string& text) {

@@ -36,7 +36,7 @@ class SharedImage {
 // The JIT options of one call. Options that Bandsaw's compiler has no use for are accepted and have no effect.
 class JitOptions {
  public:
-  // INVALID_VALUE if the arrays are missing.
+  // INVALID_VALUE if the arrays are missing, a log's size is given without its buffer, or a cache mode is none.
   CUresult read(unsigned count, const CUjit_option* options, void** values);
   // Writes the log into the program's buffers and what CUDA reports besides into the option values.
   void report(CUresult result, const std::string& log, float milliseconds);
@@ -44,6 +44,7 @@ class JitOptions {
  private:
   struct Buffer {
     char* text = nullptr;
+    bool given = false;
     size_t capacity = 0;
     void** size_value = nullptr;  // receives the bytes written
   };

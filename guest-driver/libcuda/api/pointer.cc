@@ -18,6 +18,11 @@ CUresult put_value(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
+// Addresses that are mapped, or may be, are told with all that were reserved with them.
+CUresult put_range(void* data, CUpointer_attribute attribute, const Reservation& range) {
+  return put_value(data, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? range.bytes : range.base);
+}
+
 bool host_reads(const Range& range) { return !range.on_device(); }
 
 CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& range, uint64_t address) {
@@ -46,9 +51,10 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put_value(data, gpu_of(range).ordinal);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return put_range(data, attribute, reservation_around(address).value_or(Reservation{range.base, range.bytes}));
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return put_value(data, CUdeviceptr{range.base});
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return put_value(data, size_t{range.bytes});
     case CU_POINTER_ATTRIBUTE_MAPPED:
@@ -84,14 +90,15 @@ CUresult nothing(void* data, CUpointer_attribute attribute, uint64_t address) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return put_value(data, uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return put_range(data, attribute, reservation_around(address).value_or(Reservation{}));
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       return put_value(data, address);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
@@ -149,10 +156,13 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
-  if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(address);
+  if (range && range->kind == RangeKind::kMapped) return CUDA_ERROR_NOT_SUPPORTED;
+  if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   int on = 0;
   std::memcpy(&on, value, sizeof(on));
-  const bool known = AddressMap::get().update(address, [on](Range& range) { range.sync_memops = on != 0; });
+  const bool known = AddressMap::get().update(address, [on](Range& found) { found.sync_memops = on != 0; });
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

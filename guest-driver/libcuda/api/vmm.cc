@@ -84,11 +84,16 @@ void go_to_owner(Call& call, uint64_t address) {
 uint32_t bit_of(const VirtualGpu& gpu) { return 1u << gpu.part; }
 
 // With the lock held, as the following.
-bool is_reserved(uint64_t address, uint64_t bytes) {
+std::optional<Reservation> reserved_around(uint64_t address) {
   const auto next = memories().reservations.upper_bound(address);
-  if (next == memories().reservations.begin()) return false;
+  if (next == memories().reservations.begin()) return std::nullopt;
   const auto& [base, size] = *std::prev(next);
-  return address - base <= size && bytes <= size - (address - base);
+  return address - base <= size ? std::optional(Reservation{base, size}) : std::nullopt;
+}
+
+bool is_reserved(uint64_t address, uint64_t bytes) {
+  const auto around = reserved_around(address);
+  return around && bytes <= around->bytes - (address - around->base);
 }
 
 using MappingAt = std::map<uint64_t, MappingRecord>::iterator;
@@ -189,6 +194,11 @@ bool is_mapped_on(const VirtualGpu& gpu, const Range& range) {
   std::lock_guard lock(memories().mutex);
   const auto found = memories().mappings.find(range.base);
   return found != memories().mappings.end() && found->second.parts & bit_of(gpu);
+}
+
+std::optional<Reservation> reservation_around(uint64_t address) {
+  std::lock_guard lock(memories().mutex);
+  return reserved_around(address);
 }
 
 bool is_memory(uint64_t handle) { return memories().table.find(handle) != nullptr; }

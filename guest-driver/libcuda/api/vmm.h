@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -22,6 +23,11 @@ CUresult adopt_memory(uint64_t handle, const CUmemAllocationProp& prop);
 bool is_memory(uint64_t handle);
 // Another handle for the program to the same memory.
 bool retain_memory(uint64_t handle);
+struct Reservation {
+  uint64_t base = 0, bytes = 0;
+};
+// The addresses of a device, given out by one cuMemAddressReserve, that hold this one.
+std::optional<Reservation> reservation_around(uint64_t address);
 // Whether that device, which does not have the memory of this mapping, may access it.
 bool is_mapped_on(const VirtualGpu& gpu, const Range& range);
 

@@ -79,7 +79,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, i
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
-  if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+  if (!are_flags(flags) || (flags & CU_CTX_MAP_HOST)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   std::lock_guard lock(context_mutex());
   gpu_at(dev).primary->flags = flags;

@@ -83,11 +83,16 @@ TEST_F(SoftGraphTest, CyclesAndStrangersAreRefused) {
   const GraphRef g = graph(), other = graph();
   NodeContent empty;
   const NodeRef a = add(g, {}, empty), b = add(g, {a}, empty), c = add(g, {b}, empty), d = add(other, {}, empty);
-  const std::pair<NodeRef, NodeRef> cycle[] = {{a, c}, {c, a}};
-  EXPECT_EQ(device->graph_change_edges(g, true, cycle), CUDA_ERROR_INVALID_VALUE);
+  const std::pair<NodeRef, NodeRef> to_itself[] = {{a, c}, {c, c}};
+  EXPECT_EQ(device->graph_change_edges(g, true, to_itself), CUDA_ERROR_INVALID_VALUE);
   std::vector<std::pair<NodeRef, NodeRef>> edges;
   EXPECT_EQ(device->graph_edges(g, &edges), CUDA_SUCCESS);
   EXPECT_EQ(edges.size(), 2u);  // the good one was taken back
+  ExecRef exec;
+  const std::pair<NodeRef, NodeRef> cycle[] = {{c, a}};
+  EXPECT_EQ(device->graph_change_edges(g, true, cycle), CUDA_SUCCESS);  // no graph that can be instantiated
+  EXPECT_EQ(device->graph_instantiate(context, g, 0, &exec), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device->graph_change_edges(g, false, cycle), CUDA_SUCCESS);
   const std::pair<NodeRef, NodeRef> stranger[] = {{a, d}};
   EXPECT_EQ(device->graph_change_edges(g, true, stranger), CUDA_ERROR_INVALID_VALUE);
   const std::pair<NodeRef, NodeRef> cut[] = {{a, b}};
