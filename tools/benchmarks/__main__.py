@@ -11,6 +11,7 @@ BENCHMARKS = {
     "mps": "kernels of several tenants at once",
     "transfers": "kernels of several tenants whose data come with them",
     "partitions": "two kernels at once, by how they share the SMs",
+    "preemption": "SMs taken from a kernel that runs, by technique",
     "progress": "whether real programs make the progress they were promised",
     "copies": "short copies beside another tenant's long ones",
     "priorities": "an encrypting file system beside searches, by policy and priority",

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import mps_measure
-from benchmarks.mps_cases import kernels_of_all
 from benchmarks.mps_measure import Setting
 from benchmarks.mps_run import TenantProgram
 from lab import host, setup
@@ -24,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser, seconds: float, of_what: str) -
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON and the table go there")
 
 
-def run(name: str, options, cases: list[str], measure: Callable[[argparse.Namespace, Setting], list[dict]],
+def run(name: str, options, kernels: list[str], measure: Callable[[argparse.Namespace, Setting], list[dict]],
         table: Callable[[list[dict]], str]) -> int:
     """Measures, and prints and writes what was found."""
     with contextlib.redirect_stdout(sys.stderr):
@@ -35,7 +34,7 @@ def run(name: str, options, cases: list[str], measure: Callable[[argparse.Namesp
             setup.prepare_for(options.device)
         TenantProgram().compile()
         with only_one():
-            mps_measure.prepare(setting, kernels_of_all(cases), False)
+            mps_measure.prepare(setting, kernels, False)
             rows = measure(options, setting)
     result = {"device": options.device, "results": rows}
     if options.out:

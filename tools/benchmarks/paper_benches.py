@@ -81,6 +81,9 @@ def _of_partitions(rows: list[dict]) -> Values:
         measured = [row for row in rows if row["way"] == way and row.get("antt")]
         found[f"ANTT {way}", "all"] = _mean([row["antt"] for row in measured])
         found[f"STP {way}", "all"] = _mean([row["stp"] for row in measured])
+        more = [100 * (row["stp"] - 1) for row in rows if row["way"] == way and "stp" in row]
+        if more:
+            found[way, "mean"], found[way, "best"] = sum(more) / len(more), max(more)
     for row in rows:
         found[row["way"], row["pair"]] = 100 * (row["stp"] - 1) if "stp" in row else None
         seen = [each for each in row.get("blocks", []) if any(each[1:])]
@@ -91,6 +94,31 @@ def _of_partitions(rows: list[dict]) -> Values:
             # A plan that is in force for a moment only may not have been seen.
             found[series, "begin"], found[series, "end"] = (seen[0][side], seen[-1][side]) if seen else (None, None)
             found |= {(series, str(each[0])): each[side] for each in seen}
+    return found
+
+
+# Of Kernelet's kernels: who waits for memory with all of the others, and those that compute among themselves.
+_LOW_UTILISATION = ("PC+TEA", "PC+MM", "SPMV+TEA", "SPMV+ST", "ST+SAD", "MM+SAD")
+_HIGH_UTILISATION = ("BS+MM", "BS+TEA", "MM+TEA", "MM+MRIQ", "TEA+MRIQ", "BS+MRIQ")
+
+
+def _by_blocks(pairs: tuple[str, ...]) -> list[str]:
+    return ["--ways", "PT,SiM", "--pairs", ",".join(pairs), "--resize"]
+
+
+def _of_preemption(rows: list[dict]) -> Values:
+    """Of all victims together; a bound of the search is part of the way's name."""
+    found: _Found = {}
+    for way in dict.fromkeys(row["way"] for row in rows):
+        own = [row for row in rows if row["way"] == way]
+        requests = sum(row["requests"] for row in own)
+        name, at = way.split(" at ") if " at " in way else (way, "15 us")
+        for bound in own[0]["missed"]:
+            found[f"missed {name}", bound] = 100 * sum(row["missed"][bound] for row in own) / requests
+        found[f"overhead {name}", at] = 100 * sum(row["lost"] for row in own) / len(own)
+        if blocks := sum(row["drained"] + row["dropped"] for row in own):
+            found["drained", at] = 100 * sum(row["drained"] for row in own) / blocks
+            found["flushed", at] = 100 * sum(row["dropped"] for row in own) / blocks
     return found
 
 
@@ -143,5 +171,9 @@ BENCHES = {
                                         "--seconds", "1"]}), _of_mixes),
     "swap": Bench(_fixed({"gdev-12": ["--only", "tasks"], "gdev-13": ["--only", "parts"]}), _of_swapping),
     # One run shows all three.
-    "partitions": Bench(_fixed({"maestro-5.10": [], "maestro-5.13": [], "maestro-5.15": []}), _of_partitions),
+    "partitions": Bench(_fixed({"maestro-5.10": [], "maestro-5.13": [], "maestro-5.15": [],
+                                "bashizade-10": _by_blocks(_LOW_UTILISATION),
+                                "bashizade-11": _by_blocks(_HIGH_UTILISATION)}), _of_partitions),
+    "preemption": Bench(_fixed({name: ["--bounds", "5,10,15,20"] for name in ("chimera-4.5", "chimera-4.6",
+                                                                             "chimera-4.7")}), _of_preemption),
 }

@@ -43,11 +43,12 @@ def _by_mix(series: str, what: str, paper: tuple[float, float]) -> list[Value]:
 
 
 def _by_bound(series: str, what: str, paper: tuple[float | None, ...]) -> list[Value]:
-    return [Value(series, bound, f"{what}, bound {bound}", value) for bound, value in zip(_BOUNDS, paper)]
+    return [Value(series, bound, f"{what}, bound {bound}", value, series == "switched")
+            for bound, value in zip(_BOUNDS, paper)]
 
 
 def _at_15(kind: str, paper: dict[str, float | None]) -> list[Value]:
-    return [Value(f"{kind} {name}", "15 us", name, value) for name, value in paper.items()]
+    return [Value(f"{kind} {name}", "15 us", name, value, "margin" in name) for name, value in paper.items()]
 
 
 def _slowdowns(actual: dict[str, float]) -> list[Value]:
@@ -85,6 +86,11 @@ _MEASURED_WRITES = ("figure 10 is drawn only; batches of 1 MiB by the kernels of
                     "searches are kernels of 4 to 6 ms that are always there")
 _MEASURED_PAIRS = ("tenants of tools/bench partitions: six pairs of Kernelet's kernels; the speed of each is of it "
                    "alone on the whole GPU")
+_MEASURED_BLOCKS = ("tenants of tools/bench partitions: pairs of Kernelet's kernels, by whether one of them waits for "
+                    "memory; throughput is of each alone on the whole GPU")
+_MEASURED_REQUESTS = ("tenants of tools/bench preemption: four of Kernelet's kernels, a task that fills half of the SMs; "
+                      "a request is measured from the program's launch to its end, less the same alone; SMs that were "
+                      "taken are kept for 100 ms, which is lost too")
 _PAIRS = ("PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD")
 _DIVIDED = ("PC+TEA", "MM+SAD")
 _MEASURED_COPIES = ("tenants of tools/bench transfers, whose copies take a tenth of their kernels; not overlapped: the "
@@ -212,28 +218,33 @@ FIGURES = [
         SIMULATED, "bashizade-10", [
             Value("PT", "mean", "persistent blocks, unplanned: mean", 5.3),
             Value("SiM", "mean", "greedy allocation: mean", 9.8),
-            Value("SiM", "best", "greedy allocation: best", 22.4)], _TABLE_3),
+            Value("SiM", "best", "greedy allocation: best", 22.4)], _TABLE_3, bench="partitions",
+        bench_note=_MEASURED_BLOCKS),
     Figure(
         "bashizade-11", "Pairs of kernels of high issue slot utilisation: STP against one after the other", "% more",
         SIMULATED, "bashizade-11", [
             Value("PT", "mean", "persistent blocks, unplanned: mean", -0.5),
-            Value("SiM", "mean", "greedy allocation: mean", 0.3)], _TABLE_3),
+            Value("SiM", "mean", "greedy allocation: mean", 0.3)], _TABLE_3, bench="partitions",
+        bench_note=_MEASURED_BLOCKS),
     Figure(
         "chimera-4.5", "Requests that miss a bound of 15 us", "%", SIMULATED, "chimera-bounds",
         _at_15("missed", {"switch": 56.0, "drain": 61.3, "flush": 7.3, "chimera": 0.2, "chimera with a margin": None}),
-        _TABLE_42 + "; lengths of blocks vary by 1 %, the margin is 3 %"),
+        _TABLE_42 + "; lengths of blocks vary by 1 %, the margin is 3 %", bench="preemption",
+        bench_note=_MEASURED_REQUESTS),
     Figure(
         "chimera-4.6", "Lost throughput with a bound of 15 us", "%", SIMULATED, "chimera-bounds",
         _at_15("overhead", {
             "switch": 12.2, "drain": 8.9, "flush": 19.3, "chimera": 10.1, "chimera with a margin": None}),
-        _TABLE_42 + ". A tenth is the task's own: half of the SMs for a fifth of the time"),
+        _TABLE_42 + ". A tenth is the task's own: half of the SMs for a fifth of the time", bench="preemption",
+        bench_note=_MEASURED_REQUESTS),
     Figure(
         "chimera-4.7", "Chimera by bound: misses, lost throughput, technique", "%", SIMULATED, "chimera-bounds", [
             *_by_bound("missed chimera", "missed", (2.0, 1.08, 0.24, 0.0)),
             *_by_bound("overhead chimera", "lost throughput", (16.5, 12.2, 10.0, 9.0)),
             *_by_bound("drained", "blocks that drain", (19, 19, 19, 19)),
             *_by_bound("flushed", "blocks that are flushed", (None, None, None, None)),
-            *_by_bound("switched", "blocks that are switched", (None, None, None, None))], _TABLE_42),
+            *_by_bound("switched", "blocks that are switched", (None, None, None, None))], _TABLE_42,
+        bench="preemption", bench_note=_MEASURED_REQUESTS),
     Figure(
         "chimera-4.8", "Flushing alone: requests that miss a bound of 15 us, by what counts as idempotent", "%",
         SIMULATED, "chimera-idempotence", [

@@ -1,8 +1,10 @@
-"""tools/bench partitions: two kernels at once by how they share the SMs (GPU Maestro's figures 5.10, 5.13 and 5.15).
+"""tools/bench partitions: two kernels at once by how they share the SMs (GPU Maestro's figures 5.10, 5.13 and 5.15,
+Bashizade's 10 and 11).
 
 Each of a pair's two tenants always has two launches queued. The speed of each is what it gets done, of what it does
 alone. Ways: SMs of its own for each (Spatial), half of each SM (SMK), MPS as it is, Kernelet's plan, and what Maestro
-finds by trying, for turnaround or for throughput. Outputs are checked."""
+finds by trying, for turnaround or for throughput; if asked for, persistent blocks that nobody plans (PT) and those of a
+greedy plan (SiM). Outputs are checked."""
 import argparse
 import time
 
@@ -18,6 +20,10 @@ SPATIAL, MAESTRO = "Spatial", "Maestro"
 # By planning mode. Spatial has none.
 MODES = {"SMK": "even", "MPS": "mps", "Kernelet": "kernelet", MAESTRO: "maestro-antt", "Maestro for STP": "maestro-stp"}
 WAYS = [SPATIAL, *MODES]
+# Bashizade's, which are measured if asked for. Kernels may be persistent blocks however few a mode plans.
+PERSISTENT, GREEDY = "PT", "SiM"
+BLOCKS_MODES = {PERSISTENT: "mps", GREEDY: "persistent-greedy"}
+VARIANTS = {PERSISTENT: "persistent", "MPS": ""}  # of all others: auto
 # Two of each category of figure 5.10, of which the paper's are those that compute, and those that wait for memory.
 PAIRS = ["PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD"]
 SETTLE = 0.3        # of the time of a pair, before what counts: the other kernel's tail, the first epochs
@@ -72,8 +78,8 @@ def _run_pair(daemon: BenchDaemon, setting: Setting, pair: str, way: str, tenant
 
 def _planned(way: str, options, setting: Setting) -> list[dict]:
     """All pairs under a planning mode."""
-    mode, rows = MODES[way], []
-    daemon = BenchDaemon(setting.device, mps_measure.POLICY, "" if mode == "mps" else "auto", mode,
+    mode, rows = (MODES | BLOCKS_MODES)[way], []
+    daemon = BenchDaemon(setting.device, mps_measure.POLICY, VARIANTS.get(way, "auto"), mode,
                          cut={"resize": options.resize})
     try:
         names = kernels_of_all(options.pairs)
@@ -137,7 +143,7 @@ def table(rows: list[dict]) -> str:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench partitions", description=__doc__)
     parser.add_argument("--pairs", default=",".join(PAIRS), help="of Kernelet's kernels, as PC+TEA")
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {','.join(WAYS)}")
+    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {','.join([*WAYS, *BLOCKS_MODES])}")
     mps_waves.add_options(parser, 0.7, "for each pair and way")
     parser.add_argument("--resize", action="store_true", help="persistent blocks are made more or fewer while they "
                         "run, rather than stopped and launched again ([slices] resize)")
@@ -145,11 +151,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     options.pairs, options.ways = options.pairs.split(","), options.ways.split(",")
     if unknown := [pair for pair in options.pairs if len(kernels_of(pair)) != 2]:
         parser.error(f"no two kernels: {', '.join(unknown)}")
-    if unknown := sorted(set(options.ways) - set(WAYS)):
-        parser.error(f"no way {', '.join(unknown)}; there are {', '.join(WAYS)}")
+    if unknown := sorted(set(options.ways) - {*WAYS, *BLOCKS_MODES}):
+        parser.error(f"no way {', '.join(unknown)}; there are {', '.join([*WAYS, *BLOCKS_MODES])}")
     return options
 
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    return mps_waves.run("partitions", options, options.pairs, measure, table)
+    return mps_waves.run("partitions", options, kernels_of_all(options.pairs), measure, table)

@@ -98,4 +98,4 @@ def run(arguments: list[str]) -> int:
     options.mixes, options.scales = options.mixes.split(","), [float(word) for word in options.scales.split(",")]
     if unknown := [mix for mix in options.mixes if not kernels_of(mix)]:
         parser.error(f"no mix {', '.join(unknown)}; there are {', '.join(MIXES)}")
-    return mps_waves.run("transfers", options, options.mixes, measure, table)
+    return mps_waves.run("transfers", options, kernels_of_all(options.mixes), measure, table)

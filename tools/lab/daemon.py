@@ -101,15 +101,16 @@ def _build_research() -> None:
 class Daemon:
     """A vgpud in a folder of its own beside the lab's; `tables` of its configuration come after the usual ones.
 
-    `devices`: those that it has instead of the one `device`, as its configuration names them. It begins without virtual
-    GPUs, unless those of the last one with this name are to be kept."""
+    `devices`: those that it has instead of the one `device`, as its configuration names them. `log`: the level of all
+    its processes' logs. It begins without virtual GPUs, unless those of the last one with this name are to be kept."""
 
     def __init__(self, device: str, policy: str = "none", queues: str = "mrq", name: str = "shares",
-                 tables: Tables | None = None, keep: bool = False, devices: list[str | dict] | None = None):
+                 tables: Tables | None = None, keep: bool = False, devices: list[str | dict] | None = None,
+                 log: str = ""):
         self.device, self.policy, self.queues = device, policy, queues
         self.devices = devices or []
         self.run = lab_dir() / name / "run"
-        self.variables = environment(self.run)
+        self.variables = {**environment(self.run), **({"BANDSAW_LOG": log} if log else {})}
         self.program = PRODUCTION
         if tables and "lab" in tables:  # which production's vgpud refuses
             self.program = RESEARCH
@@ -222,8 +223,8 @@ class BenchDaemon(Daemon):
     planning mode."""
 
     def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1,
-                 count: bool = True, cut: dict | None = None):
-        super().__init__(device, policy, name="mps", tables={
+                 count: bool = True, cut: dict | None = None, log: str = ""):
+        super().__init__(device, policy, name="mps", log=log, tables={
             "scheduler": {"planning": mode},
             "slices": {"enabled": bool(slices), "variant": slices or "sliced", **(cut or {})},
             "lab": {"plan_seed": seed, "count": count}})

@@ -268,8 +268,8 @@ void PersistentLaunch::look() {
       const uint64_t claimed = std::min(counter_->claimed(), launch_.blocks);
       launch_.next = claimed - std::min<uint64_t>(claimed, counter_->dropped());
       if (told_)
-        log::debug("{}: stopped at block {} of {}, {} dropped", launch_.kernel->name, claimed, launch_.blocks,
-                   counter_->dropped());
+        log::debug("{}: stopped at block {} of {}, {} of {} persistent blocks dropped theirs", launch_.kernel->name,
+                   claimed, launch_.blocks, counter_->dropped(), blocks_);
     }
     if (launch_.flight->failed) launch_.next = launch_.blocks;
     return;

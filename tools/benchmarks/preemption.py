@@ -1,0 +1,136 @@
+"""tools/bench preemption: SMs taken from a kernel that runs, by technique (Chimera's figures 4.5 to 4.7).
+
+One tenant has launches of a long kernel queued. Another launches a task now and then that fills half of the SMs, and
+waits for it: a request. Room for short work is kept for a while; requests come so seldom that each has to take it anew.
+Who has been alone meanwhile has no plan, and stops on all SMs first. A request misses a bound if its task ends later than it does alone by more than that. Techniques: the
+hardware's time slices (switch), persistent blocks that end what they run (drain) or drop it (flush), and Chimera's
+choice of these two for each block against a bound."""
+import argparse
+import dataclasses
+import re
+import statistics
+
+from benchmarks import mps_measure, mps_waves
+from benchmarks.mps_cases import KERNELS, percentile
+from benchmarks.mps_measure import Setting
+from benchmarks.mps_run import BenchTenant, calibrate, check, soon
+from benchmarks.results import columns
+from lab.daemon import BenchDaemon
+from lab.shell import Failure, say
+
+VICTIMS = ["TEA", "MM", "PC", "SPMV"]
+BOUNDS_US = (5, 10, 15, 20, 100, 1000, 4000)
+EVERY_US = 220_000   # between requests, half to one and a half times: room for short work is kept for 100 ms
+QUIET_SECONDS, QUIET_EVERY_US = 0.3, 2000
+SETTLE_SECONDS = 0.8
+TASK_US = 50         # of one block of the task on each SM; with all SMs' room filled it takes longer
+
+
+@dataclasses.dataclass
+class Way:
+    name: str
+    sharing: str = "mps"
+    slices: str = "persistent"
+    cut: dict = dataclasses.field(default_factory=dict)
+
+
+def ways_of(bounds: list[int]) -> list[Way]:
+    chimera = [Way("chimera" if bound == 15 else f"chimera at {bound} us", cut={"take_us": bound, "drop_us": bound})
+               for bound in bounds]
+    return [Way("switch", "time-sliced", ""), Way("drain", cut={"take_us": 15}),
+            Way("flush", cut={"take_us": 0, "drop_us": 0}), *chimera]
+
+
+def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
+    """Launches a second, of those that ended in the time."""
+    ends = [ended for _, _, ended in instances if begin <= ended <= end]
+    if len(ends) < 2:
+        raise Failure(f"only {len(ends)} long kernels ended in {(end - begin) / 1e9:.1f} s")
+    return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
+
+
+def _took_us(tenant: BenchTenant, seconds: float) -> list[float]:
+    return [(end - begin) / 1000 for begin, _, end in tenant.instances(60 + 20 * seconds)]
+
+
+def _told(daemon: BenchDaemon, vgpu: str) -> tuple[int, int, int]:
+    """Single SMs that were left; and of the blocks there, and of all where all stopped, those that ended what they ran,
+    and those that dropped it."""
+    log = daemon.session_log(vgpu).read_text(errors="replace")
+    found = re.findall(r"leaves (\d+) SMs, \d+ later than \d+ us; (\d+) blocks end what they run, (\d+) drop it", log)
+    left, drained, dropped = (sum(int(each[i]) for each in found) for i in range(3))
+    for gone, all_blocks in re.findall(r"(\d+) of (\d+) persistent blocks dropped theirs", log):
+        drained, dropped = drained + int(all_blocks) - int(gone), dropped + int(gone)
+    return left, drained, dropped
+
+
+def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, seconds: float) -> dict:
+    kernels = [setting.kernels[victim], setting.kernels["short"]]
+    with mps_measure.ready_tenants(daemon, setting.log_words, way.sharing, kernels) as (long, task):
+        task.start("short", soon(), QUIET_SECONDS, QUIET_EVERY_US)
+        quiet = statistics.median(_took_us(task, QUIET_SECONDS))
+        begin = soon()
+        settled = begin + int(SETTLE_SECONDS * 1e9)
+        beside = settled + int(SETTLE_SECONDS * 1e9)
+        long.start("backlog", begin, 2 * SETTLE_SECONDS + seconds, 2)
+        task.start("short", beside, seconds, EVERY_US)
+        waits = [max(0.0, took - quiet) for took in _took_us(task, seconds)]
+        launches = long.instances(60 + 20 * seconds)
+        check([long, task])
+        left, drained, dropped = _told(daemon, long.vgpu)
+    alone, both = _rate(launches, begin, beside), _rate(launches, beside, beside + int(seconds * 1e9))
+    return {"way": way.name, "victim": victim, "requests": len(waits), "quiet_us": quiet,
+            "wait_p50_us": percentile(waits, 0.5), "wait_p99_us": percentile(waits, 0.99), "lost": 1 - both / alone,
+            "missed": {f"{bound} us": sum(wait > bound for wait in waits) for bound in BOUNDS_US},
+            "sms_left": left, "drained": drained, "dropped": dropped}
+
+
+def measure(options, setting: Setting) -> list[dict]:
+    rows = []
+    for way in ways_of(options.bounds):
+        say(f"SMs taken: {way.name}")
+        daemon = BenchDaemon(setting.device, mps_measure.POLICY, way.slices,
+                             "mps" if way.sharing == "time-sliced" else "kernelet", cut=way.cut, log="debug")
+        try:
+            if "short" not in setting.kernels:
+                setting.kernels["short"] = _task(daemon, setting)
+            for victim in options.victims:
+                rows.append(_beside(daemon, setting, way, victim, options.seconds))
+                say(f"  {victim:5} waits {rows[-1]['wait_p50_us']:8.0f} us (p50), loses {100 * rows[-1]['lost']:.1f} %")
+        finally:
+            daemon.end()
+    return rows
+
+
+def _task(daemon: BenchDaemon, setting: Setting) -> dict:
+    """As many blocks as fill half of the SMs."""
+    found = calibrate(daemon, ["short"], {"log_words": setting.log_words, "short_us": TASK_US})["short"]
+    return {**found, "blocks": max(1, found["sms"] // 2) * found["resident"]}
+
+
+def table(rows: list[dict]) -> str:
+    lines: list[tuple] = [("way", "victim", "requests", "wait p50", "p99", *(f"> {bound} us" for bound in BOUNDS_US),
+                           "lost", "SMs left", "blocks that end", "that drop")]
+    for row in rows:
+        lines.append((row["way"], row["victim"], row["requests"], f"{row['wait_p50_us']:.0f} us",
+                      f"{row['wait_p99_us']:.0f} us", *row["missed"].values(), f"{100 * row['lost']:.1f} %",
+                      row["sms_left"], row["drained"], row["dropped"]))
+    return "\n".join(columns(lines))
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/bench preemption", description=__doc__)
+    parser.add_argument("--victims", default=",".join(VICTIMS), help=f"of {','.join(KERNELS)}")
+    parser.add_argument("--bounds", default="15", help="of Chimera's choice, in us")
+    mps_waves.add_options(parser, 2.2, "of requests to each victim")
+    options = parser.parse_args(arguments)
+    options.victims = options.victims.split(",")
+    options.bounds = [int(bound) for bound in options.bounds.split(",")]
+    if unknown := sorted(set(options.victims) - set(KERNELS)):
+        parser.error(f"no kernel {', '.join(unknown)}; there are {', '.join(KERNELS)}")
+    return options
+
+
+def run(arguments: list[str]) -> int:
+    options = _options(arguments)
+    return mps_waves.run("preemption", options, options.victims, measure, table)
