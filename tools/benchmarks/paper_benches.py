@@ -113,8 +113,7 @@ def _of_preemption(rows: list[dict]) -> Values:
         own = [row for row in rows if row["way"] == way]
         requests = sum(row["requests"] for row in own)
         name, at = way.split(" at ") if " at " in way else (way, "15 us")
-        for bound in own[0]["missed"]:
-            found[f"missed {name}", bound] = 100 * sum(row["missed"][bound] for row in own) / requests
+        found[f"missed {name}", at] = 100 * sum(row["missed"][at] for row in own) / requests
         found[f"overhead {name}", at] = 100 * sum(row["lost"] for row in own) / len(own)
         if blocks := sum(row["drained"] + row["dropped"] for row in own):
             found["drained", at] = 100 * sum(row["drained"] for row in own) / blocks
