@@ -1,3 +1,4 @@
+// nvcc: -lcuda
 // Filters, address modes, border colours and formats of textures, held against the formulas of the CUDA C++ Programming
 // Guide (appendix "Texture Fetching"). Coordinates are such that weights of 8 bits are exact.
 #include <cuda_fp16.h>
@@ -177,6 +178,47 @@ static void whole_numbers() {
   integers<uint4>([](int i) { return make_uint4(0xffffffffu, i, 1u << i, 9); });
 }
 
+__global__ void read_between(cudaTextureObject_t texture, unsigned char* along, unsigned char* down) {
+  const float at = 2 + threadIdx.x / 8.0f;
+  along[threadIdx.x] = tex2D<unsigned char>(texture, at, 3.5f);
+  down[threadIdx.x] = tex2D<unsigned char>(texture, 4.5f, at);
+}
+
+// Bytes that are filtered and read as integers, which the runtime refuses and the driver takes: rounded, halves
+// upwards.
+static void filtered_bytes() {
+  constexpr int kSide = 64, kRead = 16;
+  std::vector<unsigned char> texels;
+  for (int i = 0; i < kSide * kSide; ++i) texels.push_back(static_cast<unsigned char>(i % kSide * 16 + i / kSide * 3));
+  CUDA_RESOURCE_DESC what{};
+  what.resType = CU_RESOURCE_TYPE_PITCH2D;
+  auto& plane = what.res.pitch2D;
+  void* memory;
+  CHECK(cudaMallocPitch(&memory, &plane.pitchInBytes, kSide, kSide));
+  CHECK(cudaMemcpy2D(memory, plane.pitchInBytes, texels.data(), kSide, kSide, kSide, cudaMemcpyHostToDevice));
+  plane.devPtr = reinterpret_cast<CUdeviceptr>(memory);
+  plane.format = CU_AD_FORMAT_UNSIGNED_INT8;
+  plane.numChannels = 1, plane.width = plane.height = kSide;
+  CUDA_TEXTURE_DESC how{};
+  how.filterMode = CU_TR_FILTER_MODE_LINEAR;
+  how.flags = CU_TRSF_READ_AS_INTEGER;
+  how.addressMode[0] = how.addressMode[1] = CU_TR_ADDRESS_MODE_CLAMP;
+  CUtexObject texture;
+  CHECK_DRIVER(cuTexObjectCreate(&texture, &what, &how, nullptr));
+  unsigned char *device, found[2][kRead];
+  CHECK(cudaMalloc(&device, sizeof(found)));
+  read_between<<<1, kRead>>>(texture, device, device + kRead);
+  CHECK(cudaMemcpy(found, device, sizeof(found), cudaMemcpyDeviceToHost));
+  const unsigned char down[kRead] = {69, 69, 69, 70, 70, 70, 71, 71, 72, 72, 72, 73, 73, 73, 74, 74};
+  for (int i = 0; i < kRead; ++i) {
+    EXPECT_EQ(int{found[0][i]}, 33 + 2 * i);
+    EXPECT_EQ(int{found[1][i]}, int{down[i]});
+  }
+  CHECK_DRIVER(cuTexObjectDestroy(texture));
+  CHECK(cudaFree(device));
+  CHECK(cudaFree(memory));
+}
+
 int main() {
   return run_parts({
       {"one dimension", [] { modes(1); }},
@@ -184,5 +226,6 @@ int main() {
       {"three dimensions", [] { modes(3); }},
       {"formats", formats},
       {"whole numbers", whole_numbers},
+      {"filtered bytes", filtered_bytes},
   });
 }

@@ -255,9 +255,6 @@ CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string
   if (small_integer && !(asked.flags & CU_TRSF_READ_AS_INTEGER)) state->normalized_values = 1;
   state->filter_linear = asked.filter_mode == CU_TR_FILTER_MODE_LINEAR;
   state->mip_linear = asked.mipmap_filter_mode == CU_TR_FILTER_MODE_LINEAR;
-  if (state->filter_linear && !state->float_results() && !state->linear_memory) {
-    return refuse(why, "integers cannot be filtered; read them as normalized floats");
-  }
   state->normalized_coordinates = (asked.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
   if (state->level_count > 1 && !state->normalized_coordinates) {
     return refuse(why, "levels need normalized coordinates");

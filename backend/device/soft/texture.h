@@ -47,6 +47,8 @@ struct TextureState {
 
   uint32_t texel_bytes() const { return channel_bytes * channels; }
   bool float_results() const { return kind == TexelKind::kFloat || normalized_values; }
+  // Integers of one or two bytes are filtered as well, and come out rounded; larger ones never.
+  bool filters() const { return filter_linear && (float_results() || channel_bytes < 4); }
 };
 static_assert(std::is_trivially_copyable_v<TextureState> && sizeof(TextureState) % 8 == 0);
 static_assert(offsetof(TextureState, levels) % 8 == 0 && sizeof(TextureLevel) % 8 == 0);

@@ -156,7 +156,9 @@ TEST_F(ArrayTest, TexturesAreCheckedWhenTheyAreMade) {
   EXPECT_EQ(texture(bad, array), CUDA_ERROR_NOT_SUPPORTED);
   bad.view.format = CU_RES_VIEW_FORMAT_UINT_1X32;
   EXPECT_EQ(texture(bad, array), CUDA_SUCCESS);
-  bad.sampler.filter_mode = CU_TR_FILTER_MODE_LINEAR;  // of whole numbers
+  bad.sampler.filter_mode = CU_TR_FILTER_MODE_LINEAR;  // of whole numbers, which it leaves as they are
+  EXPECT_EQ(texture(bad, array), CUDA_SUCCESS);
+  bad.sampler.filter_mode = 2;
   EXPECT_EQ(texture(bad, array), CUDA_ERROR_INVALID_VALUE);
   bad = good;
   bad.view.present = 1;

@@ -31,6 +31,20 @@ int32_t address(AddressMode mode, int64_t at, uint32_t texels) {
 
 float from_srgb(float value) { return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f); }
 
+using Four = float __attribute__((vector_size(16)));
+
+// Of integers that a float holds.
+Four floats_of(const Words& words) {
+  return __builtin_convertvector(std::bit_cast<int32_t __attribute__((vector_size(16)))>(words), Four);
+}
+
+// To the nearest integers, halves upwards: seen on an H100.
+Words rounded(Four values) {
+  Words words;
+  for (size_t i = 0; i < 4; ++i) words[i] = static_cast<uint32_t>(whole(double{values[static_cast<int>(i)]} + 0.5));
+  return words;
+}
+
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 
@@ -161,7 +175,6 @@ void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, cons
 // The sum of the corners by their weights.
 template <uint32_t kAxes>
 Words Sampler::blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const {
-  using Four = float __attribute__((vector_size(16)));
   Four sum{};
   std::array<uint32_t, 3> seconds{};
   for (uint32_t i = 0; i < kAxes; ++i) seconds[i] = static_cast<uint32_t>(at[i].weight * kSteps);
@@ -172,9 +185,10 @@ Words Sampler::blend(const TextureLevel& level, const AxisTexels (&at)[3], uint3
     int32_t where[3] = {0, 0, static_cast<int32_t>(plane)};
     for (uint32_t i = 0; i < kAxes; ++i) where[i] = corner >> i & 1 ? at[i].second : at[i].first;
     const float weight = static_cast<float>(steps[corner]) / kSteps;
-    sum += weight * std::bit_cast<Four>(texel(level, where[0], where[1], where[2]));
+    const Words words = texel(level, where[0], where[1], where[2]);
+    sum += weight * (state_.float_results() ? std::bit_cast<Four>(words) : floats_of(words));
   }
-  return std::bit_cast<Words>(sum);
+  return state_.float_results() ? std::bit_cast<Words>(sum) : rounded(sum);
 }
 
 // Beside a face's edge lies the neighbour's texel. Beyond a corner lies none: the mean of the three around it.
@@ -219,8 +233,8 @@ Words Sampler::blend_seamless(const TextureLevel& level, const FacePoint& point,
 
 Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates& coordinates) const {
   const TextureLevel& level = state_.levels[number];
-  const bool linear = state_.filter_linear && !form.integers && state_.float_results();
-  if (linear && state_.seamless && is_cube(form.geometry)) {
+  const bool linear = state_.filters() && !form.integers;
+  if (linear && state_.seamless && is_cube(form.geometry) && state_.float_results()) {
     return blend_seamless(level, face_point(coordinates.at), layer_of(form, level, coordinates.layer));
   }
   AxisTexels at[3];
@@ -284,7 +298,7 @@ bool Sampler::fetch_all(const FetchForm& form, uint32_t mask, const uint32_t* wo
   if (!base || form.integers || form.gather || is_cube(form.geometry) || state_.linear_memory) return false;
   const TextureLevel& level = state_.levels[0];
   const uint32_t sides[] = {level.width, level.height, level.depth}, axes = dimensions(form.geometry);
-  const bool linear = state_.filter_linear && state_.float_results(), layered = is_layered(form.geometry);
+  const bool linear = state_.filters(), layered = is_layered(form.geometry);
   LaneAxis at[3];
   for (uint32_t i = 0; i < axes; ++i) {
     axis_of_lanes(state_.address[i], state_.normalized_coordinates, linear, words + kWarpLanes * (i + layered),
