@@ -88,9 +88,9 @@ _MEASURED_PAIRS = ("tenants of tools/bench partitions: six pairs of Kernelet's k
                    "alone on the whole GPU")
 _MEASURED_BLOCKS = ("tenants of tools/bench partitions: pairs of Kernelet's kernels, by whether one of them waits for "
                     "memory; throughput is of each alone on the whole GPU")
-_MEASURED_REQUESTS = ("tenants of tools/bench preemption: four of Kernelet's kernels, a task that fills half of the SMs; "
-                      "a request is measured from the program's launch to its end, less the same alone; SMs that were "
-                      "taken are kept for 100 ms, which is lost too")
+_MEASURED_REQUESTS = ("tenants of tools/bench preemption: four of Kernelet's kernels, a task that fills half of the "
+                      "SMs; a request is measured from the program's launch to its end, less the same alone; room that "
+                      "was taken is kept for 100 ms, which is lost too")
 _PAIRS = ("PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD")
 _DIVIDED = ("PC+TEA", "MM+SAD")
 _MEASURED_COPIES = ("tenants of tools/bench transfers, whose copies take a tenth of their kernels; not overlapped: the "

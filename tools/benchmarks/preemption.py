@@ -2,9 +2,9 @@
 
 One tenant has launches of a long kernel queued. Another launches a task now and then that fills half of the SMs, and
 waits for it: a request. Room for short work is kept for a while; requests come so seldom that each has to take it anew.
-Who has been alone meanwhile has no plan, and stops on all SMs first. A request misses a bound if its task ends later than it does alone by more than that. Techniques: the
-hardware's time slices (switch), persistent blocks that end what they run (drain) or drop it (flush), and Chimera's
-choice of these two for each block against a bound."""
+Who has been alone meanwhile has no plan, and stops on all SMs first. A request misses a bound if its task ends later
+than it does alone by more than that. Techniques: the hardware's time slices (switch), persistent blocks that end what
+they run (drain) or drop it (flush), and Chimera's choice of these two for each block against a bound."""
 import argparse
 import dataclasses
 import re

@@ -35,7 +35,7 @@ struct Range {
   uint64_t context = 0, pool = 0;
   uint64_t id = 0;         // never used twice in a process
   uint64_t owner = 0;      // of variables: the library or module; of mappings: the memory
-  uint64_t swapped = 0;    // kRegistered in direct mode: the shared block under the program's pages
+  bool in_pieces = false;  // kRegistered: the host has it in several regions, so that no copy reaches all of it
   bool uncounted = false;  // managed memory in the program's pages because the device had no room: takes none there
 
   bool on_device() const { return kind <= RangeKind::kGlobal; }

@@ -3,7 +3,7 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
-#include "guest-driver/libcuda/api/mapped_file.h"
+#include "guest-driver/libcuda/api/registered_pages.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
@@ -75,21 +75,18 @@ CUresult register_range(const Call& call, void* pointer, size_t bytes, unsigned 
                                                    : CUDA_ERROR_INVALID_VALUE;
     }
   }
-  Range range{.base = first, .bytes = bytes, .kind = RangeKind::kRegistered, .flags = flags, .context = call.context()};
   const bool read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY;
   const uint32_t region_flags = VGPU_REGION_DEVICE_VISIBLE | (read_only ? VGPU_REGION_READ_ONLY : 0);
-  CUresult result = host_blocks().pin(call.gpu(), pointer, bytes, region_flags);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) {
-    MappedFile file;
-    result = file.find(first, bytes, !read_only);
-    if (result == CUDA_SUCCESS) {
-      result = host_blocks().share_file(call.gpu(), file.pages(), reinterpret_cast<void*>(first / kPage * kPage),
-                                        region_flags);
-    } else if (result == CUDA_ERROR_NOT_FOUND) {
-      result = swap_in_shared(call.gpu(), first, bytes, region_flags, &range.swapped);
-    }
+  bool whole = false;
+  const CUresult result = RegisteredPages::get().add(call.gpu(), first, bytes, region_flags, &whole);
+  if (result == CUDA_SUCCESS) {
+    map.add({.base = first,
+             .bytes = bytes,
+             .kind = RangeKind::kRegistered,
+             .flags = flags,
+             .context = call.context(),
+             .in_pieces = !whole});
   }
-  if (result == CUDA_SUCCESS) map.add(range);
   return result;
 }
 
@@ -175,8 +172,9 @@ CUresult cuMemHostUnregister(void* pointer) {
   if (!range) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   if (range->kind != RangeKind::kRegistered || range->base != number(pointer)) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_unsafe(call);
-  if (result != CUDA_SUCCESS) return result;
-  result = range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped) : host_blocks().unpin(pointer);
+  RegisteredPages& pages = RegisteredPages::get();
+  if (result == CUDA_SUCCESS && pages.are_shared(range->base, range->bytes)) result = wait_for_all_devices();
+  if (result == CUDA_SUCCESS) result = pages.remove(range->base, range->bytes);
   if (result == CUDA_SUCCESS) map.remove(range->base);
   return result;
 }

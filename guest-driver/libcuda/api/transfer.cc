@@ -112,7 +112,10 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
   } else {
     if (!AddressMap::get().covers(*range, end->address, span)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
-    *place = host ? Place::kShared : range->kind == RangeKind::kManaged ? Place::kManaged : Place::kDevice;
+    *place = range->in_pieces                     ? Place::kPageable
+             : host                               ? Place::kShared
+             : range->kind == RangeKind::kManaged ? Place::kManaged
+                                                  : Place::kDevice;
   }
   const bool device = *place != Place::kShared && *place != Place::kPageable;
   end->kind = device ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
@@ -150,8 +153,12 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   result = is_capturing(stream, &capturing);
   if (result != CUDA_SUCCESS) return result;
   if (capturing) return capture_pageable_copy(call, asked, destination, source, stream);
+  // Registered memory in pieces goes as pageable memory, but kernels write there too: it is read after them.
+  const bool written = from == Place::kPageable && AddressMap::get().find(copy.source.address);
   flatten(&copy);
   if (to == from) return host_copy(call, copy, stream);
+  if (written) result = wire::stream_synchronize(call, stream);
+  if (result != CUDA_SUCCESS) return result;
   result = pageable_copy(call, copy, to == Place::kPageable, stream, judged);
   // A copy from pageable memory may return once the source has been read. But the program can read managed memory, so
   // there the bytes must have arrived.

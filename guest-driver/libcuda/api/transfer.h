@@ -22,7 +22,7 @@ enum class Place {
   kUnknown,
   kManaged,   // managed memory: the device reaches it, and the program may read it once a copy is done
   kShared,    // host memory that the runner sees
-  kPageable,  // the program's own memory
+  kPageable,  // the program's own memory; also what is registered in pieces
 };
 
 // Finds out where an end lies. Folds its x, y and z into its address (unless it is an array) and sets its kind.
