@@ -167,8 +167,16 @@ static void captures() {
   ASK(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL));
   ASK(cuStreamBeginCapture(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL));
   end(stream);
+  CUgraph small;
+  CUgraphExec exec, again;
+  CUgraphNode nothing;
+  CUdeviceptr managed;
+  NEED(cuGraphCreate(&small, 0));
+  NEED(cuGraphAddEmptyNode(&nothing, small, nullptr, 0));
+  NEED(cuGraphInstantiate(&exec, small, 0));
+  NEED(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
   for (int mode = 0; mode < 3; ++mode)
-    for (int what = 0; what < 34; ++what)
+    for (int what = 0; what < 43; ++what)
       for (CUstream on : {stream, blocking}) {
         CUgraph graph = nullptr;
         CUdeviceptr made = 0;
@@ -303,11 +311,41 @@ static void captures() {
             ASK(cuStreamQuery(nullptr));
             ASK(cuStreamSynchronize(nullptr));
             break;
+          case 34:
+            if (!ASK(cuGraphInstantiate(&again, small, 0))) cuGraphExecDestroy(again);
+            break;
+          case 35:
+            ASK(cuGraphLaunch(exec, on));
+            break;
+          case 36:
+            ASK(cuGraphLaunch(exec, side));
+            break;
+          case 37:
+            ASK(cuGraphUpload(exec, on));
+            break;
+          case 38:
+            if (!ASK(cuMemAllocAsync(&made, 64, side))) cuMemFreeAsync(made, side);
+            break;
+          case 39:
+            if (!ASK(cuMemAllocAsync(&made, 64, nullptr))) cuMemFreeAsync(made, nullptr);
+            break;
+          case 40:
+            ASK(cuLaunchKernel(kernel, 0, 1, 1, 1, 1, 1, 0, on, nullptr, nullptr));
+            break;
+          case 41:
+            ASK(cuStreamAttachMemAsync(on, managed, 0, CU_MEM_ATTACH_GLOBAL));
+            break;
+          case 42:
+            ASK(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+            break;
         }
         state(on);
         end(on);
       }
   note("");
+  NEED(cuGraphExecDestroy(exec));
+  NEED(cuGraphDestroy(small));
+  NEED(cuMemFree(managed));
   CUstreamCaptureMode m = CU_STREAM_CAPTURE_MODE_RELAXED;
   ASK(cuThreadExchangeStreamCaptureMode(&m), m);
   ASK(cuThreadExchangeStreamCaptureMode(&m), m);

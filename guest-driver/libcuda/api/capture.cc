@@ -62,7 +62,10 @@ CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, 
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
-  if (on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // the legacy stream
+  if (on <= VGPU_STREAM_LEGACY) {
+    if (active_captures.load(std::memory_order_relaxed) != 0) result = check_captured(on);
+    return result != CUDA_SUCCESS ? result : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   // Counted first: a copy on another thread must not miss a capture that the host has begun.
   active_captures.fetch_add(1);
   give_back_freed();
@@ -185,6 +188,12 @@ CUresult check_unsafe_for(Call& call, CUevent event) {
 CUresult invalidate_capture(Call& call, uint64_t wire_stream) {
   spoil(call, {wire_stream});
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult refuse_captured(Call& call, uint64_t wire_stream) {
+  bool capturing = false;
+  const CUresult result = is_capturing(wire_stream, &capturing);
+  return result == CUDA_SUCCESS && capturing ? invalidate_capture(call, wire_stream) : result;
 }
 
 CUresult check_external(uint64_t wire_stream) {

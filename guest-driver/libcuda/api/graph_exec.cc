@@ -31,6 +31,7 @@ CUresult instantiate(CUgraphExec* exec, CUgraph graph, uint64_t flags, const cha
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (flags & ~kInstantiateFlags) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult allowed = check_unsafe(call)) return allowed;
   auto made = std::make_unique<GraphRecord>();
   made->flags = flags;
   made->may_keep_memory = any_graph_allocates() && !(flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
@@ -82,10 +83,11 @@ CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult* outcom
   return *outcome == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
-CUresult check_launch_of(CUgraphExec exec, CUstream stream, GraphRecord** record, uint64_t* on) {
+CUresult check_launch_of(Call& call, CUgraphExec exec, CUstream stream, GraphRecord** record, uint64_t* on) {
   *record = find_exec(exec);
   if (!*record) return CUDA_ERROR_INVALID_VALUE;
-  return check_work_stream(stream, on);
+  const CUresult result = check_work_stream(stream, on);
+  return result == CUDA_SUCCESS ? refuse_captured(call, *on) : result;
 }
 
 }  // namespace
@@ -146,7 +148,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (!require_context(call, stream)) return call.status();
   GraphRecord* record = nullptr;
   uint64_t on = 0;
-  CUresult result = check_launch_of(exec, stream, &record, &on);
+  CUresult result = check_launch_of(call, exec, stream, &record, &on);
   if (result == CUDA_SUCCESS) {
     const DeviceWork work(call, on, true);
     result = work.status();
@@ -163,7 +165,7 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
   if (!require_context(call, stream)) return call.status();
   GraphRecord* record = nullptr;
   uint64_t on = 0;
-  return check_launch_of(exec, stream, &record, &on);  // nothing to upload: graphs live beside the device
+  return check_launch_of(call, exec, stream, &record, &on);  // nothing to upload: graphs live beside the device
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {

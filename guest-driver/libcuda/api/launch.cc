@@ -124,7 +124,10 @@ CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstr
   if (result != CUDA_SUCCESS) return result;
   launch->stream = on;
   result = check_launch(function, *launch);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) {
+    static_cast<void>(refuse_captured(call, on));  // no launch, and no graph without it
+    return result;
+  }
   ParameterBuffer buffer;
   result = pack_parameters(*function, parameters, extra, &buffer);
   if (result != CUDA_SUCCESS) return result;

@@ -124,6 +124,7 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   if (!bytes) return CUDA_SUCCESS;
   bool capturing = false;
   result = is_capturing(on, &capturing);
+  if (result == CUDA_SUCCESS && !capturing) result = check_unsafe(call);
   PoolRecord* const record = pools().table.find(pool);
   if (result == CUDA_SUCCESS && record && record->kept) {
     return capturing ? refuse_in_graph() : record->kept->allocate(call, bytes, on, address);

@@ -262,7 +262,9 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
   const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE;
   if (!known || !pointer) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  const CUresult result = check_stream(call, stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
+  if (result == CUDA_SUCCESS) result = refuse_captured(call, on);
+  if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
   if (flags == CU_MEM_ATTACH_SINGLE && on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(pointer);

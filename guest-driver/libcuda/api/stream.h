@@ -84,6 +84,8 @@ CUresult check_unsafe_for(Call& call, CUevent event);
 // Makes the capture that `wire_stream` is part of invalid; returns STREAM_CAPTURE_UNSUPPORTED.
 CUresult invalidate_capture(Call& call, uint64_t wire_stream);
 
+// For calls that no stream takes while it captures: makes its capture invalid. STREAM_CAPTURE_UNSUPPORTED then.
+CUresult refuse_captured(Call& call, uint64_t wire_stream);
 // External event records and waits are for captures only: ILLEGAL_STATE elsewhere.
 CUresult check_external(uint64_t wire_stream);
 
