@@ -173,6 +173,6 @@ BENCHES = {
     "partitions": Bench(_fixed({"maestro-5.10": [], "maestro-5.13": [], "maestro-5.15": [],
                                 "bashizade-10": _by_blocks(_LOW_UTILISATION),
                                 "bashizade-11": _by_blocks(_HIGH_UTILISATION)}), _of_partitions),
-    "preemption": Bench(_fixed({name: ["--bounds", "5,10,15,20"] for name in ("chimera-4.5", "chimera-4.6",
-                                                                             "chimera-4.7")}), _of_preemption),
+    "preemption": Bench(_fixed({"chimera-4.5": [], "chimera-4.6": [],
+                                "chimera-4.7": ["--techniques", "chimera", "--bounds", "5,10,15,20"]}), _of_preemption),
 }

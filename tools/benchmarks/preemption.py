@@ -19,6 +19,7 @@ from lab.daemon import BenchDaemon
 from lab.shell import Failure, say
 
 VICTIMS = ["TEA", "MM", "PC", "SPMV"]
+TECHNIQUES = ["switch", "drain", "flush", "chimera"]
 BOUNDS_US = (5, 10, 15, 20, 100, 1000, 4000)
 EVERY_US = 220_000   # between requests, half to one and a half times: room for short work is kept for 100 ms
 QUIET_SECONDS, QUIET_EVERY_US = 0.3, 2000
@@ -34,11 +35,12 @@ class Way:
     cut: dict = dataclasses.field(default_factory=dict)
 
 
-def ways_of(bounds: list[int]) -> list[Way]:
+def ways_of(techniques: list[str], bounds: list[int]) -> list[Way]:
     chimera = [Way("chimera" if bound == 15 else f"chimera at {bound} us", cut={"take_us": bound, "drop_us": bound})
                for bound in bounds]
-    return [Way("switch", "time-sliced", ""), Way("drain", cut={"take_us": 15}),
-            Way("flush", cut={"take_us": 0, "drop_us": 0}), *chimera]
+    all_ways = [Way("switch", "time-sliced", ""), Way("drain", cut={"take_us": 15}),
+                Way("flush", cut={"take_us": 0, "drop_us": 0}), *chimera]
+    return [way for way in all_ways if way.name.split(" ")[0] in techniques]
 
 
 def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
@@ -87,7 +89,7 @@ def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, second
 
 def measure(options, setting: Setting) -> list[dict]:
     rows = []
-    for way in ways_of(options.bounds):
+    for way in ways_of(options.techniques, options.bounds):
         say(f"SMs taken: {way.name}")
         daemon = BenchDaemon(setting.device, mps_measure.POLICY, way.slices,
                              "mps" if way.sharing == "time-sliced" else "kernelet", cut=way.cut, log="debug")
@@ -121,11 +123,14 @@ def table(rows: list[dict]) -> str:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench preemption", description=__doc__)
     parser.add_argument("--victims", default=",".join(VICTIMS), help=f"of {','.join(KERNELS)}")
+    parser.add_argument("--techniques", default=",".join(TECHNIQUES), help="which of them")
     parser.add_argument("--bounds", default="15", help="of Chimera's choice, in us")
     mps_waves.add_options(parser, 2.2, "of requests to each victim")
     options = parser.parse_args(arguments)
-    options.victims = options.victims.split(",")
+    options.victims, options.techniques = options.victims.split(","), options.techniques.split(",")
     options.bounds = [int(bound) for bound in options.bounds.split(",")]
+    if unknown := sorted(set(options.techniques) - set(TECHNIQUES)):
+        parser.error(f"no technique {', '.join(unknown)}; there are {', '.join(TECHNIQUES)}")
     if unknown := sorted(set(options.victims) - set(KERNELS)):
         parser.error(f"no kernel {', '.join(unknown)}; there are {', '.join(KERNELS)}")
     return options
