@@ -178,6 +178,7 @@ static void graphs() {
     ASK(cuGraphExecMemcpyNodeSetParams(exec, node, &m, context));
     ASK(cuGraphExecHostNodeSetParams(exec, node, &h));
     ASK(cuGraphExecEventRecordNodeSetEvent(exec, node, event));
+    ASK(cuGraphExecEventWaitNodeSetEvent(exec, node, event));
   }
   for (int change = 0; change < 8; ++change) {
     CUDA_KERNEL_NODE_PARAMS w = k;

@@ -54,7 +54,14 @@ CUresult set_planned(CUgraphExec exec, CUgraphNode node, Plan plan_it) {
   if (plan.moved) return CUDA_ERROR_INVALID_VALUE;  // an executable graph owns none
   // CUDA too lets a node's memory change only within its kind.
   if ((plan.staged != nullptr) != (staged_copy_of(node) != nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (plan.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD || plan.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) {
+    uint32_t type = 0;  // both have the same content
+    result = get_node(call, node, &type, nullptr);
+    if (result == CUDA_SUCCESS && type != static_cast<uint32_t>(plan.type)) result = CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS) return result;
+  }
   result = wire::exec_node_set(call, record->handle, to_wire(node), plan.payload);
+  if (result == CUDA_ERROR_INVALID_HANDLE) return CUDA_ERROR_INVALID_VALUE;  // a node of another type
   if (result != CUDA_SUCCESS) return result;
   if (plan.staged) {
     std::lock_guard lock(record->mutex);

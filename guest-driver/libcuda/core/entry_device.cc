@@ -142,8 +142,9 @@ CUresult CUDAAPI cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
 
 CUresult CUDAAPI cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   constexpr int kLength = sizeof("0000:00:00.0");
-  if (!pciBusId || len < kLength) return CUDA_ERROR_INVALID_VALUE;
+  if (!pciBusId || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  if (len < kLength) return CUDA_ERROR_INVALID_VALUE;
   std::snprintf(pciBusId, static_cast<size_t>(len), "%04X:%02X:%02X.0",
                 static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, dev)),
                 static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, dev)),
