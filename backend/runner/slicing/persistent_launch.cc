@@ -20,6 +20,7 @@ constexpr std::chrono::milliseconds kGrace{1};
 constexpr uint64_t kTurnBlocks = 32;
 // Between two checks whether others want the engine.
 constexpr std::chrono::milliseconds kTick{1};
+constexpr std::chrono::microseconds kQuickTick{100};  // where others are to have SMs within a bound
 // Between two probes of the counter.
 constexpr std::chrono::microseconds kProbeLeast{100};
 constexpr std::chrono::milliseconds kProbeMost{2};
@@ -286,8 +287,9 @@ void PersistentLaunch::look() {
 
 std::chrono::nanoseconds PersistentLaunch::look_again(Clock::Point now) const {
   if (!is_watched()) return std::chrono::nanoseconds::max();
-  if (launch_.call == 0 || launch_.flight->probing) return kTick;
-  return std::min<std::chrono::nanoseconds>(kTick, next_probe_ - now);
+  const std::chrono::nanoseconds tick = parts_.settings.take_ns || parts_.settings.drop_ns ? kQuickTick : kTick;
+  if (launch_.call == 0 || launch_.flight->probing) return tick;
+  return std::min<std::chrono::nanoseconds>(tick, next_probe_ - now);
 }
 
 // Where the arbiter plans, it is told when the last block has been claimed. The counter is probed at ever shorter

@@ -101,6 +101,7 @@ CUresult RegisteredPages::add(VirtualGpu& gpu, uint64_t address, uint64_t bytes,
 }
 
 // What others still need of a piece becomes pieces of its own: the rest may get other pages, and is not to be held.
+// After an error it can be tried again.
 CUresult RegisteredPages::remove(uint64_t address, uint64_t bytes) {
   const Pages pages{address / kPage * kPage, round_to_pages(address + bytes)};
   std::lock_guard lock(mutex_);
@@ -115,7 +116,10 @@ CUresult RegisteredPages::remove(uint64_t address, uint64_t bytes) {
       for (size_t i = 0; i < kept.size() && result == CUDA_SUCCESS; ++i) {
         result = make_known(*known.gpu, kept[i], known.flags);
       }
-      if (result != CUDA_SUCCESS) return result;
+      if (result != CUDA_SUCCESS) {
+        registered_.emplace(address, pages);
+        return result;
+      }
     }
     piece = next;
   }
