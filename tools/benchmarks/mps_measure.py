@@ -117,7 +117,7 @@ def keep_busy(tenants: list[BenchTenant], seconds: float) -> None:
         tenant.instances(60 + 20 * seconds)
 
 
-def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
+def rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
     """Ends a second between two times."""
     ends = [ended for _, _, ended in instances if begin <= ended <= end]
     if len(ends) < 2:
@@ -125,7 +125,7 @@ def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
     return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
 
 
-def _took_us(tenant: BenchTenant, timeout: float) -> list[float]:
+def took_us(tenant: BenchTenant, timeout: float) -> list[float]:
     return [(end - begin) / 1000 for begin, _, end in tenant.instances(timeout)]
 
 
@@ -135,17 +135,17 @@ def _beside(daemon: BenchDaemon, setting: Setting, row: Row) -> dict:
     kernels = [setting.long, setting.kernels["short"]]
     with ready_tenants(daemon, setting.log_words, row.sharing, kernels, sms) as (long, short):
         short.start("short", soon(), 1.0, EVERY_US)
-        quiet = _took_us(short, 30)
+        quiet = took_us(short, 30)
         begin = soon()
         beside = begin + int((settle + alone_for) * 1e9)
         long.start("backlog", begin, settle + alone_for + seconds, 2)
         short.start("short", beside, seconds, EVERY_US)
-        said = _took_us(short, seconds + 60)
+        said = took_us(short, seconds + 60)
         launches = long.instances(60)
         cut, planned = daemon.cut(long.vgpu), daemon.planned()
-    alone = _rate(launches, begin + int(settle * 1e9), beside)
+    alone = rate(launches, begin + int(settle * 1e9), beside)
     setting.long_rate = setting.long_rate or alone  # the first row has it whole, on a GPU of its own
-    both = _rate(launches, beside, beside + int(seconds * 1e9))
+    both = rate(launches, beside, beside + int(seconds * 1e9))
     return {"p50_us": percentile(said, 0.5), "p99_us": percentile(said, 0.99), "max_us": max(said),
             "samples": len(said), "quiet_p50_us": percentile(quiet, 0.5), "quiet_p99_us": percentile(quiet, 0.99),
             "long_percent": 100 * both / setting.long_rate, "long_there_percent": 100 * both / alone,
@@ -161,7 +161,7 @@ def _bare(setting: Setting) -> dict:
     try:
         short.ready()
         short.start("short", soon(), setting.beside_seconds, EVERY_US)
-        said = _took_us(short, setting.beside_seconds + 60)
+        said = took_us(short, setting.beside_seconds + 60)
         short.end()
     finally:
         short.kill()

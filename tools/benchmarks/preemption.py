@@ -13,10 +13,10 @@ import statistics
 from benchmarks import mps_measure, mps_waves
 from benchmarks.mps_cases import KERNELS, percentile
 from benchmarks.mps_measure import Setting
-from benchmarks.mps_run import BenchTenant, calibrate, check, soon
+from benchmarks.mps_run import calibrate, check, soon
 from benchmarks.results import columns
 from lab.daemon import BenchDaemon
-from lab.shell import Failure, say
+from lab.shell import say
 
 VICTIMS = ["TEA", "MM", "PC", "SPMV"]
 TECHNIQUES = ["switch", "drain", "flush", "chimera"]
@@ -43,18 +43,6 @@ def ways_of(techniques: list[str], bounds: list[int]) -> list[Way]:
     return [way for way in all_ways if way.name.split(" ")[0] in techniques]
 
 
-def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
-    """Launches a second, of those that ended in the time."""
-    ends = [ended for _, _, ended in instances if begin <= ended <= end]
-    if len(ends) < 2:
-        raise Failure(f"only {len(ends)} long kernels ended in {(end - begin) / 1e9:.1f} s")
-    return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
-
-
-def _took_us(tenant: BenchTenant, seconds: float) -> list[float]:
-    return [(end - begin) / 1000 for begin, _, end in tenant.instances(60 + 20 * seconds)]
-
-
 def _told(daemon: BenchDaemon, vgpu: str) -> tuple[int, int, int]:
     """Single SMs that were left; and of the blocks there, and of all where all stopped, those that ended what they ran,
     and those that dropped it."""
@@ -70,17 +58,19 @@ def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, second
     kernels = [setting.kernels[victim], setting.kernels["short"]]
     with mps_measure.ready_tenants(daemon, setting.log_words, way.sharing, kernels) as (long, task):
         task.start("short", soon(), QUIET_SECONDS, QUIET_EVERY_US)
-        quiet = statistics.median(_took_us(task, QUIET_SECONDS))
+        quiet = statistics.median(mps_measure.took_us(task, 60))
         begin = soon()
         settled = begin + int(SETTLE_SECONDS * 1e9)
         beside = settled + int(SETTLE_SECONDS * 1e9)
         long.start("backlog", begin, 2 * SETTLE_SECONDS + seconds, 2)
         task.start("short", beside, seconds, EVERY_US)
-        waits = [max(0.0, took - quiet) for took in _took_us(task, seconds)]
-        launches = long.instances(60 + 20 * seconds)
+        most = 60 + 20 * seconds
+        waits = [max(0.0, took - quiet) for took in mps_measure.took_us(task, most)]
+        launches = long.instances(most)
         check([long, task])
         left, drained, dropped = _told(daemon, long.vgpu)
-    alone, both = _rate(launches, begin, beside), _rate(launches, beside, beside + int(seconds * 1e9))
+    alone = mps_measure.rate(launches, settled, beside)
+    both = mps_measure.rate(launches, beside, beside + int(seconds * 1e9))
     return {"way": way.name, "victim": victim, "requests": len(waits), "quiet_us": quiet,
             "wait_p50_us": percentile(waits, 0.5), "wait_p99_us": percentile(waits, 0.99), "lost": 1 - both / alone,
             "missed": {f"{bound} us": sum(wait > bound for wait in waits) for bound in BOUNDS_US},
