@@ -18,12 +18,11 @@ from lab.shell import say
 
 SPATIAL, MAESTRO = "Spatial", "Maestro"
 # By planning mode. Spatial has none.
-MODES = {"SMK": "even", "MPS": "mps", "Kernelet": "kernelet", MAESTRO: "maestro-antt", "Maestro for STP": "maestro-stp"}
+MODES = {"SMK": "even", "MPS": "mps", "Kernelet": "kernelet", MAESTRO: "maestro-antt", "Maestro for STP": "maestro-stp",
+         "PT": "mps", "SiM": "persistent-greedy"}
+VARIANTS = {"MPS": "", "PT": "persistent"}  # how long kernels are cut; in all others as the runner finds best
 WAYS = [SPATIAL, *MODES]
-# Bashizade's, which are measured if asked for. Kernels may be persistent blocks however few a mode plans.
-PERSISTENT, GREEDY = "PT", "SiM"
-BLOCKS_MODES = {PERSISTENT: "mps", GREEDY: "persistent-greedy"}
-VARIANTS = {PERSISTENT: "persistent", "MPS": ""}  # of all others: auto
+IF_ASKED = ("PT", "SiM")
 # Two of each category of figure 5.10, of which the paper's are those that compute, and those that wait for memory.
 PAIRS = ["PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD"]
 SETTLE = 0.3        # of the time of a pair, before what counts: the other kernel's tail, the first epochs
@@ -78,7 +77,7 @@ def _run_pair(daemon: BenchDaemon, setting: Setting, pair: str, way: str, tenant
 
 def _planned(way: str, options, setting: Setting) -> list[dict]:
     """All pairs under a planning mode."""
-    mode, rows = (MODES | BLOCKS_MODES)[way], []
+    mode, rows = MODES[way], []
     daemon = BenchDaemon(setting.device, mps_measure.POLICY, VARIANTS.get(way, "auto"), mode,
                          cut={"resize": options.resize})
     try:
@@ -143,7 +142,8 @@ def table(rows: list[dict]) -> str:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench partitions", description=__doc__)
     parser.add_argument("--pairs", default=",".join(PAIRS), help="of Kernelet's kernels, as PC+TEA")
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {','.join([*WAYS, *BLOCKS_MODES])}")
+    parser.add_argument("--ways", default=",".join(way for way in WAYS if way not in IF_ASKED),
+                        help=f"of {','.join(WAYS)}")
     mps_waves.add_options(parser, 0.7, "for each pair and way")
     parser.add_argument("--resize", action="store_true", help="persistent blocks are made more or fewer while they "
                         "run, rather than stopped and launched again ([slices] resize)")
@@ -151,8 +151,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     options.pairs, options.ways = options.pairs.split(","), options.ways.split(",")
     if unknown := [pair for pair in options.pairs if len(kernels_of(pair)) != 2]:
         parser.error(f"no two kernels: {', '.join(unknown)}")
-    if unknown := sorted(set(options.ways) - {*WAYS, *BLOCKS_MODES}):
-        parser.error(f"no way {', '.join(unknown)}; there are {', '.join([*WAYS, *BLOCKS_MODES])}")
+    if unknown := sorted(set(options.ways) - set(WAYS)):
+        parser.error(f"no way {', '.join(unknown)}; there are {', '.join(WAYS)}")
     return options
 
 

@@ -63,7 +63,7 @@ CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, 
   CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (on <= VGPU_STREAM_LEGACY) {
-    if (active_captures.load(std::memory_order_relaxed) != 0) result = check_captured(on);
+    result = check_work_stream(stream, &on);
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   // Counted first: a copy on another thread must not miss a capture that the host has begun.

@@ -180,12 +180,12 @@ CUresult copy_payload(Call& call, const vgpu_copy& copy, Side destination, Side 
   if (result != CUDA_SUCCESS) return result;
   // Nobody could tell whether the address is valid before the graph runs.
   if (to == Place::kUnknown || from == Place::kUnknown) return CUDA_ERROR_INVALID_VALUE;
-  if (to != Place::kPageable && from != Place::kPageable) {
+  if (!is_pageable(to) && !is_pageable(from)) {
     set_payload(vgpu_copy_node{resolved, wire_context(context)}, &made->payload);
     return CUDA_SUCCESS;
   }
   made->type = CU_GRAPH_NODE_TYPE_GRAPH;
-  result = StagedCopy::make(resolved, to == Place::kPageable, from == Place::kPageable, &made->staged);
+  result = StagedCopy::make(resolved, is_pageable(to), is_pageable(from), &made->staged);
   if (result == CUDA_SUCCESS) result = made->staged->make_graph(call, &made->child);
   set_payload(made->child, &made->payload);
   if (result != CUDA_SUCCESS && made->child) wire::graph_destroy(call, std::exchange(made->child, 0));

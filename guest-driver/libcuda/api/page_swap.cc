@@ -24,15 +24,6 @@
 namespace bandsaw::libcuda {
 namespace {
 
-struct Pages {
-  uint64_t begin = 0, end = 0;
-  uint64_t bytes() const { return end - begin; }
-};
-
-Pages pages_around(uint64_t address, uint64_t bytes) {
-  return {address / kPage * kPage, round_to_pages(address + bytes)};
-}
-
 // Whether every mapping that the range touches is private, readable and writable, and there is no hole. Source:
 // proc(5).
 bool all_private(const Pages& pages) {

@@ -13,6 +13,13 @@ namespace {
 
 void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
+// The first entry that lies in these pages or after them, of those that do not overlap, by where they begin.
+template <typename Map>
+auto first_in(Map& map, Pages pages) {
+  auto next = map.upper_bound(pages.begin);
+  return next != map.begin() && std::prev(next)->second.end > pages.begin ? std::prev(next) : next;
+}
+
 }  // namespace
 
 RegisteredPages& RegisteredPages::get() {
@@ -20,16 +27,10 @@ RegisteredPages& RegisteredPages::get() {
   return all;
 }
 
-RegisteredPages::Pieces::iterator RegisteredPages::first_piece(Pages pages) {
-  auto next = pieces_.upper_bound(pages.begin);
-  if (next != pieces_.begin() && std::prev(next)->second.end > pages.begin) --next;
-  return next;
-}
-
-std::vector<RegisteredPages::Pages> RegisteredPages::gaps(Pages pages) {
+std::vector<Pages> RegisteredPages::gaps(Pages pages) {
   std::vector<Pages> found;
   uint64_t at = pages.begin;
-  for (auto piece = first_piece(pages); piece != pieces_.end() && piece->first < pages.end; ++piece) {
+  for (auto piece = first_in(pieces_, pages); piece != pieces_.end() && piece->first < pages.end; ++piece) {
     if (piece->first > at) found.push_back({at, piece->first});
     at = piece->second.end;
   }
@@ -37,12 +38,10 @@ std::vector<RegisteredPages::Pages> RegisteredPages::gaps(Pages pages) {
   return found;
 }
 
-std::vector<RegisteredPages::Pages> RegisteredPages::used(Pages pages) const {
+std::vector<Pages> RegisteredPages::used(Pages pages) const {
   std::vector<Pages> runs;
-  for (const auto& [first, own] : registered_) {  // in the order of their beginnings
-    if (own.begin >= pages.end) break;
-    const Pages part{std::max(own.begin, pages.begin), std::min(own.end, pages.end)};
-    if (part.begin >= part.end) continue;
+  for (auto next = first_in(registered_, pages); next != registered_.end() && next->first < pages.end; ++next) {
+    const Pages part{std::max(next->second.begin, pages.begin), std::min(next->second.end, pages.end)};
     if (!runs.empty() && part.begin <= runs.back().end) {
       runs.back().end = std::max(runs.back().end, part.end);
     } else {
@@ -54,7 +53,7 @@ std::vector<RegisteredPages::Pages> RegisteredPages::used(Pages pages) const {
 
 // Pinned by the kernel where it can; else a file's pages by that file, and private ones by shared pages in their place.
 CUresult RegisteredPages::make_known(VirtualGpu& gpu, Pages pages, uint32_t flags) {
-  const uint64_t bytes = pages.end - pages.begin;
+  const uint64_t bytes = pages.bytes();
   Piece piece{&gpu, pages.end, flags};
   CUresult result = host_blocks().pin(gpu, pointer(pages.begin), bytes, flags);
   if (result == CUDA_ERROR_NOT_SUPPORTED) {
@@ -79,11 +78,11 @@ CUresult RegisteredPages::forget(Pieces::iterator piece) {
 }
 
 CUresult RegisteredPages::add(VirtualGpu& gpu, uint64_t address, uint64_t bytes, uint32_t flags, bool* whole) {
-  const Pages pages{address / kPage * kPage, round_to_pages(address + bytes)};
+  const Pages pages = pages_around(address, bytes);
   std::lock_guard lock(mutex_);
   const auto within = registered_.lower_bound(address);
   if (within != registered_.end() && within->first - address < bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  for (auto piece = first_piece(pages); piece != pieces_.end() && piece->first < pages.end; ++piece) {
+  for (auto piece = first_in(pieces_, pages); piece != pieces_.end() && piece->first < pages.end; ++piece) {
     if ((piece->second.flags & VGPU_REGION_READ_ONLY) && !(flags & VGPU_REGION_READ_ONLY)) {
       return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
@@ -96,22 +95,22 @@ CUresult RegisteredPages::add(VirtualGpu& gpu, uint64_t address, uint64_t bytes,
     return result;
   }
   registered_.emplace(address, pages);
-  *whole = missing.size() == 1 && missing[0].begin == pages.begin && missing[0].end == pages.end;
+  *whole = missing == std::vector{pages};
   return CUDA_SUCCESS;
 }
 
 // What others still need of a piece becomes pieces of its own: the rest may get other pages, and is not to be held.
 // After an error it can be tried again.
 CUresult RegisteredPages::remove(uint64_t address, uint64_t bytes) {
-  const Pages pages{address / kPage * kPage, round_to_pages(address + bytes)};
+  const Pages pages = pages_around(address, bytes);
   std::lock_guard lock(mutex_);
   if (registered_.erase(address) == 0) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  for (auto piece = first_piece(pages); piece != pieces_.end() && piece->first < pages.end;) {
+  for (auto piece = first_in(pieces_, pages); piece != pieces_.end() && piece->first < pages.end;) {
     const Pages whole{piece->first, piece->second.end};
     const Piece known = piece->second;
     const std::vector<Pages> kept = used(whole);
     const auto next = std::next(piece);
-    if (kept.size() != 1 || kept[0].begin != whole.begin || kept[0].end != whole.end) {
+    if (kept != std::vector{whole}) {
       CUresult result = forget(piece);
       for (size_t i = 0; i < kept.size() && result == CUDA_SUCCESS; ++i) {
         result = make_known(*known.gpu, kept[i], known.flags);
@@ -127,11 +126,11 @@ CUresult RegisteredPages::remove(uint64_t address, uint64_t bytes) {
 }
 
 bool RegisteredPages::are_shared(uint64_t address, uint64_t bytes) const {
-  const Pages pages{address / kPage * kPage, round_to_pages(address + bytes)};
+  const Pages pages = pages_around(address, bytes);
   std::lock_guard lock(mutex_);
-  return std::count_if(registered_.begin(), registered_.end(), [&](const auto& entry) {
-           return entry.second.begin < pages.end && entry.second.end > pages.begin;
-         }) > 1;
+  const auto first = first_in(registered_, pages);  // its own, or a neighbour's
+  const auto second = first == registered_.end() ? first : std::next(first);
+  return second != registered_.end() && second->first < pages.end;
 }
 
 }  // namespace bandsaw::libcuda

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "guest-driver/libcuda/core/virtual_gpu.h"
+#include "guest-driver/libcuda/core/window.h"
 
 namespace bandsaw::libcuda {
 
@@ -28,9 +29,6 @@ class RegisteredPages {
   bool are_shared(uint64_t address, uint64_t bytes) const;
 
  private:
-  struct Pages {
-    uint64_t begin = 0, end = 0;
-  };
   // What the host knows as one region.
   struct Piece {
     VirtualGpu* gpu = nullptr;
@@ -42,7 +40,6 @@ class RegisteredPages {
 
   RegisteredPages() = default;
   // With mutex_ held, as the following.
-  Pieces::iterator first_piece(Pages pages);
   std::vector<Pages> gaps(Pages pages);
   // The runs of these pages that registrations have.
   std::vector<Pages> used(Pages pages) const;

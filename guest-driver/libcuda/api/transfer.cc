@@ -112,12 +112,12 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
   } else {
     if (!AddressMap::get().covers(*range, end->address, span)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
-    *place = range->in_pieces                     ? Place::kPageable
+    *place = range->in_pieces                     ? Place::kPieces
              : host                               ? Place::kShared
              : range->kind == RangeKind::kManaged ? Place::kManaged
                                                   : Place::kDevice;
   }
-  const bool device = *place != Place::kShared && *place != Place::kPageable;
+  const bool device = *place != Place::kShared && !is_pageable(*place);
   end->kind = device ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
   return CUDA_SUCCESS;
 }
@@ -146,20 +146,18 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
     if (work->status() != CUDA_SUCCESS) return work->status();
   }
   const bool judged = to == Place::kUnknown || from == Place::kUnknown;
-  if (to != Place::kPageable && from != Place::kPageable) {
+  if (!is_pageable(to) && !is_pageable(from)) {
     return direct_copy(call, copy, stream, judged || (wait && (to != Place::kDevice || from != Place::kDevice)));
   }
   bool capturing = false;
   result = is_capturing(stream, &capturing);
   if (result != CUDA_SUCCESS) return result;
   if (capturing) return capture_pageable_copy(call, asked, destination, source, stream);
-  // Registered memory in pieces goes as pageable memory, but kernels write there too: it is read after them.
-  const bool written = from == Place::kPageable && AddressMap::get().find(copy.source.address);
   flatten(&copy);
-  if (to == from) return host_copy(call, copy, stream);
-  if (written) result = wire::stream_synchronize(call, stream);
+  if (is_pageable(to) && is_pageable(from)) return host_copy(call, copy, stream);
+  if (from == Place::kPieces) result = wire::stream_synchronize(call, stream);  // kernels write there
   if (result != CUDA_SUCCESS) return result;
-  result = pageable_copy(call, copy, to == Place::kPageable, stream, judged);
+  result = pageable_copy(call, copy, is_pageable(to), stream, judged);
   // A copy from pageable memory may return once the source has been read. But the program can read managed memory, so
   // there the bytes must have arrived.
   if (result == CUDA_SUCCESS && wait && to == Place::kManaged) result = wire::stream_synchronize(call, stream);

@@ -22,8 +22,11 @@ enum class Place {
   kUnknown,
   kManaged,   // managed memory: the device reaches it, and the program may read it once a copy is done
   kShared,    // host memory that the runner sees
-  kPageable,  // the program's own memory; also what is registered in pieces
+  kPageable,  // the program's own memory
+  kPieces,    // registered host memory that the runner has in several regions: goes as pageable memory, after kernels
 };
+
+inline bool is_pageable(Place place) { return place == Place::kPageable || place == Place::kPieces; }
 
 // Finds out where an end lies. Folds its x, y and z into its address (unless it is an array) and sets its kind.
 // `extent` is the size of the copy. INVALID_VALUE: the range of addresses is not valid.

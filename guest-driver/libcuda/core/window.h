@@ -11,6 +11,17 @@ namespace bandsaw::libcuda {
 inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t round_to_pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+struct Pages {
+  uint64_t begin = 0, end = 0;  // addresses
+
+  uint64_t bytes() const { return end - begin; }
+  friend bool operator==(const Pages&, const Pages&) = default;
+};
+// The whole pages that hold [address, address + bytes).
+inline constexpr Pages pages_around(uint64_t address, uint64_t bytes) {
+  return {address / kPage * kPage, round_to_pages(address + bytes)};
+}
+
 // Thread-safe.
 class Window {
  public:
