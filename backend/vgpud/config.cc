@@ -99,7 +99,7 @@ void read_planning(ConfigReader* reader, Config* config) {
 void read_slicing(ConfigReader* reader, Config* config) {
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, drop_us = -1, take_us = -1;
   std::string variant = "auto";
-  std::optional<bool> resize, await_copies, three_states;
+  std::optional<bool> drop_strict, resize, await_copies, three_states;
   reader->flag("slices.enabled", &config->slices.enabled, true,
                "kernels that take long are launched in grid slices; built in: on GPUs, not on software devices");
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us, "of one launch; shorter ones run whole");
@@ -111,6 +111,9 @@ void read_slicing(ConfigReader* reader, Config* config) {
   reader->whole(
       "slices.drop_us", -1, 1'000'000'000, &drop_us,
       "persistent blocks that are to stop drop a block that takes longer, if it may be run again; -1: they end it");
+  reader->flag("slices.drop_strict", &drop_strict, false,
+               "blocks are dropped of kernels only that may be run again as a whole; else of others too, until a block "
+               "first does what cannot be done again");
   reader->whole("slices.take_us", -1, 1'000'000'000, &take_us,
                 "where short work finds no room, persistent blocks leave as many SMs as it needs, chosen by what each "
                 "costs, within so long if that can be; -1: they have fewer blocks on each SM");
@@ -139,6 +142,7 @@ void read_slicing(ConfigReader* reader, Config* config) {
   if (await_copies.value_or(false)) config->slices.rest += " await_copies=1";
   if (take_us >= 0) config->slices.rest += fmt::format(" take_us={}", take_us);
   if (drop_us >= 0) config->slices.rest += fmt::format(" drop_us={}", drop_us);
+  if (drop_strict.value_or(false)) config->slices.rest += " drop_strict=1";
 }
 
 void read_placement(ConfigReader* reader, Config* config) {

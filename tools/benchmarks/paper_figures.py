@@ -89,8 +89,8 @@ _MEASURED_PAIRS = ("tenants of tools/bench partitions: six pairs of Kernelet's k
 _MEASURED_BLOCKS = ("tenants of tools/bench partitions: pairs of Kernelet's kernels, by whether one of them waits for "
                     "memory; throughput is of each alone on the whole GPU")
 _MEASURED_REQUESTS = ("tenants of tools/bench preemption: four of Kernelet's kernels, a task that fills half of the "
-                      "SMs; a request is measured from the program's launch to its end, less the same alone; room that "
-                      "was taken is kept for 100 ms, which is lost too")
+                      "SMs; a request is measured from the program's launch to its end, less the same alone on so many "
+                      "SMs; those that were taken are kept for 4 ms, which is lost too")
 _PAIRS = ("PC+TEA", "PC+MM", "SPMV+TEA", "MM+SAD", "SPMV+ST", "ST+SAD")
 _DIVIDED = ("PC+TEA", "MM+SAD")
 _MEASURED_COPIES = ("tenants of tools/bench transfers, whose copies take a tenth of their kernels; not overlapped: the "
@@ -249,7 +249,8 @@ FIGURES = [
         "chimera-4.8", "Flushing alone: requests that miss a bound of 15 us, by what counts as idempotent", "%",
         SIMULATED, "chimera-idempotence", [
             Value("missed", "strict", "the whole kernel", 50.0),
-            Value("missed", "relaxed", "the block until now", 0.2)], _TABLE_42),
+            Value("missed", "relaxed", "the block until now", 0.2)], _TABLE_42, bench="preemption",
+        bench_note=_MEASURED_REQUESTS),
     Figure(
         "maestro-5.10", "Pairs of kernels by how they share the SMs: more turnaround, more throughput than alone", "%",
         SIMULATED, "maestro-5.10", [*_shared("ANTT", {"Spatial": 72.2, "SMK": 99.1, "Maestro": 57.6}),

@@ -1,10 +1,10 @@
-"""tools/bench preemption: SMs taken from a kernel that runs, by technique (Chimera's figures 4.5 to 4.7).
+"""tools/bench preemption: SMs taken from a kernel that runs, by technique (Chimera's figures 4.5 to 4.8).
 
 One tenant has launches of a long kernel queued. Another launches a task now and then that fills half of the SMs, and
-waits for it: a request. Room for short work is kept for a while; requests come so seldom that each has to take it anew.
-Who has been alone meanwhile has no plan, and stops on all SMs first. A request misses a bound if its task ends later
-than it does alone by more than that. Techniques: the hardware's time slices (switch), persistent blocks that end what
-they run (drain) or drop it (flush), and Chimera's choice of these two for each block against a bound."""
+waits for it: a request. Requests come so seldom that each has to take the SMs anew. A request misses a bound if its
+task ends later than it does alone on so many SMs by more than that. Techniques: the hardware's time slices (switch),
+persistent blocks that end what they run (drain) or drop it (flush), and Chimera's choice of these two for each block
+against a bound; if asked for, flushing of kernels only that are idempotent as a whole (strict)."""
 import argparse
 import dataclasses
 import re
@@ -19,9 +19,10 @@ from lab.daemon import BenchDaemon
 from lab.shell import say
 
 VICTIMS = ["TEA", "MM", "PC", "SPMV"]
-TECHNIQUES = ["switch", "drain", "flush", "chimera"]
+TECHNIQUES = ["switch", "drain", "flush", "chimera", "strict"]
+IF_ASKED = ["strict"]
 BOUNDS_US = (5, 10, 15, 20, 100, 1000, 4000)
-EVERY_US = 220_000   # between requests, half to one and a half times: room for short work is kept for 100 ms
+EVERY_US = 60_000    # between requests, half to one and a half times; SMs that were taken are kept for 4 ms
 QUIET_SECONDS, QUIET_EVERY_US = 0.3, 2000
 SETTLE_SECONDS = 0.8
 TASK_US = 50         # of one block of the task on each SM; with all SMs' room filled it takes longer
@@ -39,14 +40,14 @@ def ways_of(techniques: list[str], bounds: list[int]) -> list[Way]:
     chimera = [Way("chimera" if bound == 15 else f"chimera at {bound} us", cut={"take_us": bound, "drop_us": bound})
                for bound in bounds]
     all_ways = [Way("switch", "time-sliced", ""), Way("drain", cut={"take_us": 15}),
-                Way("flush", cut={"take_us": 0, "drop_us": 0}), *chimera]
+                Way("flush", cut={"take_us": 0, "drop_us": 0}), *chimera,
+                Way("strict", cut={"take_us": 0, "drop_us": 0, "drop_strict": True})]
     return [way for way in all_ways if way.name.split(" ")[0] in techniques]
 
 
-def _told(daemon: BenchDaemon, vgpu: str) -> tuple[int, int, int]:
+def _told(log: str) -> tuple[int, int, int]:
     """Single SMs that were left; and of the blocks there, and of all where all stopped, those that ended what they ran,
-    and those that dropped it."""
-    log = daemon.session_log(vgpu).read_text(errors="replace")
+    and those that dropped it. By the session's log."""
     found = re.findall(r"leaves (\d+) SMs, \d+ later than \d+ us; (\d+) blocks end what they run, (\d+) drop it", log)
     left, drained, dropped = (sum(int(each[i]) for each in found) for i in range(3))
     for gone, all_blocks in re.findall(r"(\d+) of (\d+) persistent blocks dropped theirs", log):
@@ -54,11 +55,19 @@ def _told(daemon: BenchDaemon, vgpu: str) -> tuple[int, int, int]:
     return left, drained, dropped
 
 
+def _steps(log: str) -> dict[str, float]:
+    """How long the runner took to see where blocks are and to choose, and then to tell them: medians."""
+    found = {"choose_us": re.findall(r"chosen within (\d+) us", log),
+             "tell_us": re.findall(r"told (\d+) us later", log)}
+    return {name: statistics.median(map(int, times)) for name, times in found.items() if times}
+
+
 def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, seconds: float) -> dict:
-    kernels = [setting.kernels[victim], setting.kernels["short"]]
-    with mps_measure.ready_tenants(daemon, setting.log_words, way.sharing, kernels) as (long, task):
-        task.start("short", soon(), QUIET_SECONDS, QUIET_EVERY_US)
-        quiet = statistics.median(mps_measure.took_us(task, 60))
+    short = setting.kernels["short"]
+    kernels = [setting.kernels[victim], short, {**short, "blocks": 2 * short["blocks"]}]
+    with mps_measure.ready_tenants(daemon, setting.log_words, way.sharing, kernels) as (long, task, on_all):
+        on_all.start("short", soon(), QUIET_SECONDS, QUIET_EVERY_US)  # as long as the half on half of the SMs
+        quiet = statistics.median(mps_measure.took_us(on_all, 60))
         begin = soon()
         settled = begin + int(SETTLE_SECONDS * 1e9)
         beside = settled + int(SETTLE_SECONDS * 1e9)
@@ -68,13 +77,14 @@ def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, second
         waits = [max(0.0, took - quiet) for took in mps_measure.took_us(task, most)]
         launches = long.instances(most)
         check([long, task])
-        left, drained, dropped = _told(daemon, long.vgpu)
+        log = daemon.session_log(long.vgpu).read_text(errors="replace")
+    left, drained, dropped = _told(log)
     alone = mps_measure.rate(launches, settled, beside)
     both = mps_measure.rate(launches, beside, beside + int(seconds * 1e9))
     return {"way": way.name, "victim": victim, "requests": len(waits), "quiet_us": quiet,
             "wait_p50_us": percentile(waits, 0.5), "wait_p99_us": percentile(waits, 0.99), "lost": 1 - both / alone,
             "missed": {f"{bound} us": sum(wait > bound for wait in waits) for bound in BOUNDS_US},
-            "sms_left": left, "drained": drained, "dropped": dropped}
+            "sms_left": left, "drained": drained, "dropped": dropped, **_steps(log)}
 
 
 def measure(options, setting: Setting) -> list[dict]:
@@ -102,10 +112,11 @@ def _task(daemon: BenchDaemon, setting: Setting) -> dict:
 
 def table(rows: list[dict]) -> str:
     lines: list[tuple] = [("way", "victim", "requests", "wait p50", "p99", *(f"> {bound} us" for bound in BOUNDS_US),
-                           "lost", "SMs left", "blocks that end", "that drop")]
+                           "lost", "chosen in", "told in", "SMs left", "blocks that end", "that drop")]
     for row in rows:
         lines.append((row["way"], row["victim"], row["requests"], f"{row['wait_p50_us']:.0f} us",
                       f"{row['wait_p99_us']:.0f} us", *row["missed"].values(), f"{100 * row['lost']:.1f} %",
+                      *(f"{row[step]:.0f} us" if step in row else "" for step in ("choose_us", "tell_us")),
                       row["sms_left"], row["drained"], row["dropped"]))
     return "\n".join(columns(lines))
 
@@ -113,7 +124,8 @@ def table(rows: list[dict]) -> str:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench preemption", description=__doc__)
     parser.add_argument("--victims", default=",".join(VICTIMS), help=f"of {','.join(KERNELS)}")
-    parser.add_argument("--techniques", default=",".join(TECHNIQUES), help="which of them")
+    parser.add_argument("--techniques", default=",".join(one for one in TECHNIQUES if one not in IF_ASKED),
+                        help=f"of {','.join(TECHNIQUES)}")
     parser.add_argument("--bounds", default="15", help="of Chimera's choice, in us")
     mps_waves.add_options(parser, 2.2, "of requests to each victim")
     options = parser.parse_args(arguments)

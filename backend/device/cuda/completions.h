@@ -34,7 +34,7 @@ class Completions {
   using Queues = std::map<CudaStream*, std::deque<Entry>>;
 
   void work();
-  void collect();
+  bool collect();
   bool reap();
   CUresult probe(const Entry& entry) const;
 

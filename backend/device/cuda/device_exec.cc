@@ -11,7 +11,7 @@ CUresult CudaDevice::graph_instantiate(const ContextRef& context, const GraphRef
   const CUresult result = check(driver_->cuGraphInstantiateWithFlags(&made, as(graph).handle, flags));
   if (result != CUDA_SUCCESS) return result;
   auto wrapped = std::make_shared<CudaExec>(driver_, made, as(context));
-  wrapped->keep(graph);  // its host functions
+  wrapped->keep(std::static_pointer_cast<CudaGraph>(graph));
   wrapped->flags = flags;
   *exec = std::move(wrapped);
   if (config_.replaceable) keep_copy(graph, *exec);
@@ -26,7 +26,7 @@ CUresult CudaDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
   *result = info.result;
   const auto from = std::static_pointer_cast<CudaGraph>(graph);
   if (info.errorNode) *error_node = wrap_node(from, info.errorNode);
-  if (updated == CUDA_SUCCESS) as(exec).keep(graph);
+  if (updated == CUDA_SUCCESS) as(exec).keep(from);
   if (updated == CUDA_SUCCESS) lose_copy(exec, "an executable graph on a GPU that was updated as a whole");
   return check(updated);
 }
@@ -65,7 +65,7 @@ CUresult CudaDevice::set_in_exec(const ExecRef& exec, const NodeRef& node, const
     }
     case CU_GRAPH_NODE_TYPE_GRAPH: {
       const CUresult result = check(driver_->cuGraphExecChildGraphNodeSetParams(to, at, as(content.child).handle));
-      if (result == CUDA_SUCCESS) as(exec).keep(content.child);
+      if (result == CUDA_SUCCESS) as(exec).keep(std::static_pointer_cast<CudaGraph>(content.child));
       return result;
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -131,10 +131,14 @@ void CudaDevice::measure_graph(const Exec& exec, const StreamRef& stream) {
 CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   if (const CUresult result = enter(stream)) return result;
   measure_graph(*exec, stream);
-  if (!graphs_allocate_) return check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
-  if (const CUresult result = map_graph(as(exec), as(stream).handle)) return result;
-  const CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
-  graph_memory_->settle();
+  const bool allocates = graphs_allocate_;
+  if (const CUresult result = allocates ? map_graph(as(exec), as(stream).handle) : CUDA_SUCCESS) return result;
+  CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
+  if (allocates) graph_memory_->settle();
+  auto functions = as(exec).functions();
+  if (result == CUDA_SUCCESS && !functions.empty())
+    result =
+        completions_->after(std::static_pointer_cast<CudaStream>(stream), [kept = std::move(functions)](CUresult) {});
   return result;
 }
 

@@ -105,6 +105,12 @@ void CudaGraph::keep_functions_of(CudaGraph& other) {
   functions_.merge(all);
 }
 
+bool CudaGraph::has_functions() {
+  Functions all;
+  add_functions_to(&all);
+  return !all.empty();
+}
+
 std::vector<CUgraph> CudaGraph::with_inner() {
   std::vector<CUgraph> handles{handle};
   std::lock_guard lock(mutex);
@@ -124,9 +130,22 @@ std::shared_ptr<CudaGraph> CudaGraph::within(const std::shared_ptr<CudaGraph>& o
   return both;
 }
 
-void CudaExec::keep(std::shared_ptr<void> what) {
+void CudaExec::keep(const std::shared_ptr<CudaGraph>& graph) {
+  if (graph->has_functions()) calls_host_ = true;
   std::lock_guard lock(mutex);
-  keeps.push_back(std::move(what));
+  keeps_.push_back(graph);
+}
+
+void CudaExec::keep(std::shared_ptr<HostFunction> function) {
+  calls_host_ = true;
+  std::lock_guard lock(mutex);
+  keeps_.push_back(std::move(function));
+}
+
+std::vector<std::shared_ptr<void>> CudaExec::functions() {
+  if (!calls_host_) return {};
+  std::lock_guard lock(mutex);
+  return keeps_;
 }
 
 CudaExec::~CudaExec() {

@@ -220,6 +220,7 @@ class CudaGraph final : public Graph {
   // A function that its nodes call; those of its nodes' graphs and of the nodes that are copies of another's.
   void keep(std::shared_ptr<HostFunction> function);
   void keep_functions_of(CudaGraph& other);
+  bool has_functions();
   // `inner` is a graph that the driver has within `outer`, for a node, and lives as long. Who has what this returns has
   // both of them; `outer` itself must not.
   static std::shared_ptr<CudaGraph> within(const std::shared_ptr<CudaGraph>& outer, std::shared_ptr<CudaGraph> inner);
@@ -252,7 +253,11 @@ class CudaExec final : public Exec {
   CudaExec(DriverRef driver, CUgraphExec exec, CudaContextRef in_context)
       : handle(exec), context(std::move(in_context)), driver_(std::move(driver)) {}
   ~CudaExec() override;
-  void keep(std::shared_ptr<void> what);
+  // What it is made of from now on, or may call.
+  void keep(const std::shared_ptr<CudaGraph>& graph);
+  void keep(std::shared_ptr<HostFunction> function);
+  // All of that, for a launch: it may go on when this is gone. Empty: it calls no host functions.
+  std::vector<std::shared_ptr<void>> functions();
 
   const CUgraphExec handle;
   const CudaContextRef context;
@@ -264,10 +269,11 @@ class CudaExec final : public Exec {
   std::map<const Node*, std::pair<std::weak_ptr<Node>, NodeRef>> twins;
   std::set<const Node*> disabled;  // of the copy
   uint64_t flags = 0;
-  std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex: graphs whose host functions it may call
 
  private:
   const DriverRef driver_;
+  std::atomic<bool> calls_host_{false};
+  std::vector<std::shared_ptr<void>> keeps_;  // guarded by mutex: functions, and graphs with theirs
 };
 
 inline const CudaContextRef as(const ContextRef& context) { return std::static_pointer_cast<CudaContext>(context); }

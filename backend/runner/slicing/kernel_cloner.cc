@@ -61,7 +61,7 @@ Result<std::shared_ptr<const ptx::Program>> KernelCloner::program(const std::sha
 }
 
 // Blocks may be dropped at any moment where the kernel does not both read and write global memory, or does so apart.
-// Else until they first store.
+// Else until they first store, unless only whole kernels count.
 ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program, const CloneRequest& request,
                                                     KernelClone* clone) {
   if (request.may_drop) {
@@ -69,12 +69,14 @@ ptx::PersistentResult KernelCloner::make_persistent(const ptx::Program& program,
     block.irreversible.clear();
     const bool whatever = ptx::disjoint(block, {}, [](uint64_t) { return std::nullopt; });
     const bool always = block.not_strict.empty() && (request.reads_apart || whatever);
-    const ptx::Flush flush = always ? ptx::Flush::kAlways : ptx::Flush::kUntilIrreversible;
+    const ptx::Flush flush = always                ? ptx::Flush::kAlways
+                             : request.drop_strict ? ptx::Flush::kNo
+                                                   : ptx::Flush::kUntilIrreversible;
     ptx::PersistentResult made =
         ptx::persistent(program, request.kernel,
                         {.one_dimensional = request.one_dimensional, .flush = flush, .told_apart = request.told_apart});
     const auto* kernel = std::get_if<ptx::PersistentKernel>(&made);
-    if (kernel && kernel->polls != 0) {
+    if (kernel && (kernel->polls != 0 || flush == ptx::Flush::kNo)) {
       if (block.not_strict.empty() && !always) clone->if_apart = std::move(block);
       return made;
     }

@@ -66,6 +66,7 @@ struct CloneRequest {
   bool limited = false;  // of persistent blocks: their number can change while they run, unless they may drop a block
   bool told_apart = false;  // of persistent blocks: single SMs can be freed; they are not limited then
   bool may_drop = false;  // of persistent blocks: they are to be able to drop a block, if that is right for the kernel
+  bool drop_strict = false;  // of those: only where a block may be dropped at every moment
   bool reads_apart = false;  // of those: for launches that read nothing of what they write (KernelClone::if_apart)
 };
 

@@ -15,7 +15,8 @@ std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& ke
                        variant,
                        settings_.resize,
                        settings_.take_ns.has_value(),
-                       settings_.drop_ns.has_value()};
+                       settings_.drop_ns.has_value(),
+                       settings_.drop_strict};
   auto clone = find(kernel, request);
   if (!clone || !reads_apart(*clone, launch)) return clone;
   request.reads_apart = true;

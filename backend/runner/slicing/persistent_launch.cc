@@ -20,7 +20,8 @@ constexpr std::chrono::milliseconds kGrace{1};
 constexpr uint64_t kTurnBlocks = 32;
 // Between two checks whether others want the engine.
 constexpr std::chrono::milliseconds kTick{1};
-constexpr std::chrono::microseconds kQuickTick{100};  // where others are to have SMs within a bound
+constexpr std::chrono::microseconds kQuickTick{50};  // where others are to have SMs within a bound
+constexpr std::chrono::microseconds kAtOnce{1};      // where that is shorter, and while it is seen to
 // Between two probes of the counter.
 constexpr std::chrono::microseconds kProbeLeast{100};
 constexpr std::chrono::milliseconds kProbeMost{2};
@@ -111,10 +112,13 @@ void PersistentLaunch::take_plan() {
   blocks_ = std::clamp<uint64_t>(std::min(wanted, most_resident_ * parts_.sms), 1, launch_.blocks);
 }
 
-// The plan wants another number of persistent blocks than run, or they were launched before there was a plan.
+// The plan wants another number of persistent blocks than run, or they were launched before there was a plan. Those of
+// the latter that can leave single SMs go on until the plan has others.
 bool PersistentLaunch::is_replanned() const {
   if (!parts_.gate.is_planned(kCompute)) return false;
-  return !granted_ || parts_.gate.planned_resident(kCompute) != resident_;
+  const uint32_t resident = parts_.gate.planned_resident(kCompute);
+  if (!granted_) return !taking_ || resident == kNoResident;
+  return resident != resident_;
 }
 
 bool PersistentLaunch::may_issue() const {
@@ -287,6 +291,8 @@ void PersistentLaunch::look() {
 
 std::chrono::nanoseconds PersistentLaunch::look_again(Clock::Point now) const {
   if (!is_watched()) return std::chrono::nanoseconds::max();
+  if (taking_ && (taking_->is_under_way() || std::chrono::nanoseconds(*parts_.settings.take_ns) < kQuickTick))
+    return kAtOnce;
   const std::chrono::nanoseconds tick = parts_.settings.take_ns || parts_.settings.drop_ns ? kQuickTick : kTick;
   if (launch_.call == 0 || launch_.flight->probing) return tick;
   return std::min<std::chrono::nanoseconds>(tick, next_probe_ - now);

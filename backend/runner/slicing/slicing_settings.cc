@@ -28,6 +28,8 @@ bool read_one(std::string_view key, std::string_view value, SlicingSettings* set
     settings->enabled = number != 0;
   } else if (key == "count" && read_number(value, 0, 1, &number)) {
     settings->count = number != 0;
+  } else if (key == "drop_strict" && read_number(value, 0, 1, &number)) {
+    settings->drop_strict = number != 0;
   } else if (key == "resize" && read_number(value, 0, 1, &number)) {
     settings->resize = number != 0;
   } else if (key == "await_copies" && read_number(value, 0, 1, &number)) {

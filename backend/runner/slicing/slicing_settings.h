@@ -29,6 +29,7 @@ struct SlicingSettings {
   // Persistent blocks that are told to stop drop the block that they run, to run it again later, if a block takes
   // longer than this and may be run again (vgpu-sched/ptx/idempotence.h). None: they always end it.
   std::optional<uint64_t> drop_ns;
+  bool drop_strict = false;  // of kernels only that may be run again as a whole (Park, Chimera, section 4.2.3)
   // The number of persistent blocks changes while they run: some leave each SM, or more are launched beside them. Else
   // all stop, and are launched again. Not of those that may drop a block.
   bool resize = false;
@@ -44,9 +45,9 @@ struct SlicingSettings {
   bool any_gpu = false;  // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1 drop_us=500 take_us=15
-// resize=0 await_copies=0", any of them; what is absent stays as it is. "form=slice" and the like, of earlier versions,
-// are read too.
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1 drop_us=500 drop_strict=0
+// take_us=15 resize=0 await_copies=0", any of them; what is absent stays as it is. "form=slice" and the like, of
+// earlier versions, are read too.
 Status read_slicing_settings(std::string_view text, SlicingSettings* settings);
 
 }  // namespace bandsaw::runner

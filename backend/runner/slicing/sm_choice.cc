@@ -1,7 +1,8 @@
 #include "backend/runner/slicing/sm_choice.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <vector>
 
 #include "vgpu-sched/slice/preemption.h"
 
@@ -9,10 +10,12 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr double kStampNs = 1 << ptx::kStampShift;
+constexpr size_t kFew = 8;  // blocks on an SM
 
-struct Sm {
-  std::vector<slice::RunningBlock> blocks;
-  std::vector<size_t> places;
+// Of one SM each, with the numbers of their places.
+struct Sms {
+  std::vector<std::vector<slice::RunningBlock>> blocks;
+  std::vector<std::vector<size_t>> places;
 };
 
 uint32_t time_of(ptx::BlockStamp stamp) { return static_cast<uint32_t>(stamp); }
@@ -30,21 +33,27 @@ uint32_t latest(std::span<const ptx::BlockStamp> stamps) {
   return found;
 }
 
-std::vector<Sm> sms_of(std::span<const ptx::BlockStamp> stamps, const SmRequest& request) {
+// This lies on the way of whoever waits: no search, few allocations.
+Sms sms_of(std::span<const ptx::BlockStamp> stamps, const SmRequest& request) {
+  constexpr uint16_t kNone = UINT16_MAX;
   const uint32_t now = latest(stamps);
-  std::map<uint32_t, Sm> by_sm;
+  std::array<uint16_t, ptx::kSmCounters> at;
+  at.fill(kNone);
+  Sms sms;
   for (size_t place = 0; place < stamps.size(); ++place) {
-    if (stamps[place] == ptx::kNoBlock) continue;
+    const uint32_t number = sm_of(stamps[place]);
+    if (stamps[place] == ptx::kNoBlock || number >= at.size()) continue;
+    if (at[number] == kNone) {
+      at[number] = static_cast<uint16_t>(sms.blocks.size());
+      sms.blocks.emplace_back().reserve(kFew);
+      sms.places.emplace_back().reserve(kFew);
+    }
     const auto passed = static_cast<int32_t>(now - time_of(stamps[place]));
     const double executed = std::clamp(passed * kStampNs, 0.0, std::max(request.block_ns, 0.0));
-    Sm& sm = by_sm[sm_of(stamps[place])];
-    sm.blocks.push_back({.executed = executed, .flushable = request.may_drop});
-    sm.places.push_back(place);
+    sms.blocks[at[number]].push_back({.executed = executed, .flushable = request.may_drop});
+    sms.places[at[number]].push_back(place);
   }
-  std::vector<Sm> all;
-  all.reserve(by_sm.size());
-  for (auto& [number, sm] : by_sm) all.push_back(std::move(sm));
-  return all;
+  return sms;
 }
 
 }  // namespace
@@ -52,13 +61,11 @@ std::vector<Sm> sms_of(std::span<const ptx::BlockStamp> stamps, const SmRequest&
 SmChoice choose_sms(std::span<const ptx::BlockStamp> stamps, const SmRequest& request) {
   SmChoice choice;
   choice.stops.resize(stamps.size());
-  const std::vector<Sm> sms = sms_of(stamps, request);
-  std::vector<std::vector<slice::RunningBlock>> running;
-  for (const Sm& sm : sms) running.push_back(sm.blocks);
-  const size_t most = std::max<size_t>(sms.size() / 2, 1);
+  const Sms sms = sms_of(stamps, request);
+  const size_t most = std::max<size_t>(sms.blocks.size() / 2, 1);
   constexpr auto kAllowed =
       static_cast<slice::Preemptions>(only(slice::Preemption::kDrain) | only(slice::Preemption::kFlush));
-  const auto chosen = slice::choose_preemptions({.block_work = request.block_ns, .ns_per_work = 1}, running,
+  const auto chosen = slice::choose_preemptions({.block_work = request.block_ns, .ns_per_work = 1}, sms.blocks,
                                                 request.bound_ns, std::min(request.sms, most), kAllowed);
   for (const slice::SmPreemption& one : chosen) {
     ++choice.sms;
@@ -66,7 +73,7 @@ SmChoice choose_sms(std::span<const ptx::BlockStamp> stamps, const SmRequest& re
     choice.late += one.cost.latency_ns > request.bound_ns;
     for (size_t i = 0; i < one.blocks.size(); ++i) {
       const bool drops = one.blocks[i] == slice::Preemption::kFlush;
-      choice.stops[sms[one.sm].places[i]] = drops ? ptx::kStopAndDrop : ptx::kStopClaiming;
+      choice.stops[sms.places[one.sm][i]] = drops ? ptx::kStopAndDrop : ptx::kStopClaiming;
       ++(drops ? choice.dropped : choice.drained);
     }
   }

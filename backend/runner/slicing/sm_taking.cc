@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "memory/base/clock.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -12,6 +13,7 @@ CUresult SmTaking::begin(uint64_t blocks) {
   state_->store(State::kNothing);
   taken_ = 0;
   stopped_ = 0;
+  wrote_ = false;
   next_place_ = blocks;
   counter_.places().stops.fill(0);
   return counter_.clear_places(launch_.stream);
@@ -36,6 +38,7 @@ void SmTaking::look(size_t wanted, uint64_t block_ns) {
       next_place_ = ptx::kBlockPlaces + 1;
       return;
     case State::kNothing:
+      say_told();
       if (wanted > taken_ && next_place_ <= ptx::kBlockPlaces) read();
   }
 }
@@ -43,7 +46,14 @@ void SmTaking::look(size_t wanted, uint64_t block_ns) {
 // Which blocks are where.
 void SmTaking::read() {
   state_->store(State::kReading);
+  step_ns_ = static_cast<uint64_t>(monotonic_ns());
   if (counter_.read_stamps(then(State::kRead)) != CUDA_SUCCESS) state_->store(State::kFailed);
+}
+
+void SmTaking::say_told() {
+  if (!std::exchange(wrote_, false)) return;
+  log::debug("{}: its blocks are told {} us later", launch_.kernel->name,
+             (static_cast<uint64_t>(monotonic_ns()) - step_ns_) / 1000);
 }
 
 // Blocks that were told before may not have left yet.
@@ -62,10 +72,13 @@ void SmTaking::choose(size_t wanted, uint64_t block_ns) {
   launch_.held_up = true;
   for (size_t place = 0; place < choice.stops.size(); ++place)
     if (choice.stops[place] != 0) places.stops[place] = choice.stops[place];
+  const uint64_t read_ns = std::exchange(step_ns_, static_cast<uint64_t>(monotonic_ns()));
+  wrote_ = true;
   state_->store(State::kWriting);
   if (counter_.write_stops(then(State::kNothing)) != CUDA_SUCCESS) state_->store(State::kFailed);
-  log::debug("{}: leaves {} SMs, {} later than {} us; {} blocks end what they run, {} drop it", launch_.kernel->name,
-             choice.sms, choice.late, bound_ns_ / 1000, choice.drained, choice.dropped);
+  log::debug("{}: leaves {} SMs, {} later than {} us; {} blocks end what they run, {} drop it; chosen within {} us",
+             launch_.kernel->name, choice.sms, choice.late, bound_ns_ / 1000, choice.drained, choice.dropped,
+             (step_ns_ - read_ns) / 1000);
 }
 
 uint64_t SmTaking::give_back(size_t wanted, uint32_t* first_place) {

@@ -38,6 +38,7 @@ class SmTaking {
 
   void read();
   void choose(size_t wanted, uint64_t block_ns);
+  void say_told();
   std::function<void(CUresult)> then(State next) const;
 
   ClaimCounter& counter_;
@@ -45,6 +46,8 @@ class SmTaking {
   const uint64_t bound_ns_;
   const bool may_drop_;
   const std::shared_ptr<std::atomic<State>> state_ = std::make_shared<std::atomic<State>>(State::kNothing);
+  uint64_t step_ns_ = 0;     // when the device was last asked to read or write
+  bool wrote_ = false;       // that it has, nobody has said yet
   size_t taken_ = 0;         // SMs
   uint64_t stopped_ = 0;     // blocks that were on them
   uint64_t next_place_ = 0;  // of the launches with these places

@@ -126,7 +126,7 @@ void RecordLoop::run() {
       wait_at_gate();
     } else if (process_->waiting().full()) {
       wait_for_work();
-    } else if (!spin(kPollBudgetMin) && !poll_on()) {
+    } else if (!spin(std::min<std::chrono::nanoseconds>(kPollBudgetMin, longest_sleep())) && !poll_on()) {
       sleep();
     }
   }
@@ -295,7 +295,7 @@ bool RecordLoop::poll_on() {
     process_->gate().pause();
   }
   if (std::exchange(polls_looked_for_, false)) return true;  // and records fetched, whose turn it may be
-  if (process_->slicer().is_watching()) return false;
+  if (process_->slicer().is_watching()) return longest_sleep() < kYieldEvery;  // then it is looked at again at once
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;

@@ -113,6 +113,9 @@ class CoPlanner {
   // as short work comes. keep_room(): some has come and found room.
   void leave_room(int blocks, int sms, Time now);
   void keep_room(Time now);
+  // SMs that persistent blocks which no plan has are to leave, where these can. None: others are planned; they are to
+  // end, and to ask.
+  std::optional<uint32_t> unplanned_leave_sms() const;
   // The part of the SMs that the owner's kernels in flight take with so many blocks as are planned; 0: none is known.
   double part_of(Owner owner) const;
   // The gate describes nothing any more; what it has in flight is forgotten.
@@ -184,8 +187,9 @@ class CoPlanner {
   void count_plan();
   uint32_t resident_of(const Kernel& kernel) const;
   bool makes_way(const Kernel& kernel) const;
-  int sms_for(uint64_t blocks, const slice::BlockNeeds& needs) const;
+  int sms_for(uint64_t blocks, const slice::BlockNeeds& needs, std::span<const KernelDescriptor> open) const;
   uint32_t leave_sms_of(const Kernel& kernel) const;
+  Time room_for(Time now) const;
   int blocks_on_sm(const Kernel& kernel) const;
   void resize(std::vector<Grant>* grants);
   void grant(std::vector<Grant>* grants);
@@ -209,6 +213,7 @@ class CoPlanner {
   uint32_t leaves_room_ = 0;  // persistent blocks on each SM
   uint32_t leaves_sms_ = 0;   // instead, of kernels that can leave single SMs
   Time room_until_ = 0;       // then
+  Time short_work_at_ = 0;    // the end of the last of it
   slice::KernelId next_kernel_ = 1;
   uint64_t next_number_ = 1, uses_ = 0, plans_seen_ = 0;
   PlanState counts_;

@@ -10,12 +10,18 @@ namespace {
 
 // Room for short work is kept for so long after the last of it.
 constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
+// Of single SMs, which are soon taken again, for twice as long as was between the last two, and no less than this.
+constexpr CoPlanner::Time kSmsForLeast = 4 * slice::kMillisecond;
 constexpr uint64_t kMostShortBlocks = uint64_t{1} << 40;
 constexpr double kLongest = 1e15;  // ns
 
 // Blocks on each SM of a kernel that nobody has planned, as its runner says.
 uint32_t unplanned(const KernelDescriptor& descriptor) {
   return descriptor.best != 0 ? descriptor.best : descriptor.most_resident;
+}
+
+bool leaves_single_sms(const KernelDescriptor& descriptor) {
+  return descriptor.variant == static_cast<uint32_t>(KernelVariant::kPersistent) && descriptor.leaves_sms != 0;
 }
 
 }  // namespace
@@ -78,17 +84,15 @@ std::optional<CoPlanner::ShortWork> CoPlanner::foresee(Owner owner, const Kernel
   ShortWork meets{.forecast = slice::forecast_short_work(options_.gpu, all, work)};
   const double takes = static_cast<double>(alone) * meets.forecast.slowdown * short_work_.correction(key);
   meets.takes = static_cast<Time>(std::min(takes, kLongest));
-  meets.sms = sms_for(descriptor.blocks, needs);
+  meets.sms = sms_for(descriptor.blocks, needs, open);
   return meets;
 }
 
 // 0: no kernel can leave single SMs.
-int CoPlanner::sms_for(uint64_t blocks, const slice::BlockNeeds& needs) const {
-  const bool can =
-      options_.take_sms && std::any_of(kernels_.begin(), kernels_.end(), [](const auto& entry) {
-        return entry.second.id != 0 && entry.second.is_persistent() && entry.second.descriptor.leaves_sms != 0;
-      });
-  if (!can) return 0;
+int CoPlanner::sms_for(uint64_t blocks, const slice::BlockNeeds& needs, std::span<const KernelDescriptor> open) const {
+  const bool planned = std::ranges::any_of(
+      kernels_, [](const auto& entry) { return entry.second.id != 0 && leaves_single_sms(entry.second.descriptor); });
+  if (!options_.take_sms || (!planned && std::ranges::none_of(open, leaves_single_sms))) return 0;
   const auto on_sm = static_cast<uint64_t>(slice::resident_blocks(options_.gpu, needs));
   return static_cast<int>(std::min((blocks - 1) / on_sm + 1, static_cast<uint64_t>(options_.gpu.sms)));
 }
@@ -116,11 +120,19 @@ void CoPlanner::leave_room(int blocks, int sms, Time now) {
   ++counts_.room_requests;
   if (options_.take_sms) leaves_sms_ = std::max(leaves_sms_, static_cast<uint32_t>(std::max(sms, 0)));
   leaves_room_ = std::max(leaves_room_, static_cast<uint32_t>(std::max(blocks, 1)));
-  room_until_ = now + kRoomFor;
+  room_until_ = now + room_for(now);
 }
 
 void CoPlanner::keep_room(Time now) {
-  if (leaves_room_ > 0) room_until_ = now + kRoomFor;
+  const Time longer = room_for(now);
+  short_work_at_ = now;
+  if (leaves_room_ > 0) room_until_ = now + longer;
+}
+
+CoPlanner::Time CoPlanner::room_for(Time now) const {
+  const Time between = now - short_work_at_;
+  if (leaves_sms_ == 0) return kRoomFor;
+  return between > kRoomFor / 2 ? kSmsForLeast : std::max(2 * between, kSmsForLeast);
 }
 
 // Persistent blocks on each SM: as planned. While short work needs room, the kernel with the most of them has fewer,
@@ -144,8 +156,13 @@ bool CoPlanner::makes_way(const Kernel& kernel) const {
 
 // Which ones its runner chooses, by what its blocks have done. Half of the GPU stays the kernel's.
 uint32_t CoPlanner::leave_sms_of(const Kernel& kernel) const {
-  if (leaves_sms_ == 0 || !kernel.is_persistent() || kernel.descriptor.leaves_sms == 0) return 0;
+  if (!leaves_single_sms(kernel.descriptor)) return 0;
   if (kernel.resident != 0 && !makes_way(kernel)) return 0;
+  return std::min(leaves_sms_, static_cast<uint32_t>(options_.gpu.sms) / 2);
+}
+
+std::optional<uint32_t> CoPlanner::unplanned_leave_sms() const {
+  if (std::ranges::any_of(kernels_, [](const auto& entry) { return entry.second.id != 0; })) return {};
   return std::min(leaves_sms_, static_cast<uint32_t>(options_.gpu.sms) / 2);
 }
 

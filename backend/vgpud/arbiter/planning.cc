@@ -12,6 +12,9 @@ constexpr sched::Time kRoomWait = 500 * sched::kMicrosecond;
 // Runners notice such a request within this time: they check each millisecond, and not before a millisecond of their
 // own work has run.
 constexpr sched::Time kRoomNotice = 2 * sched::kMillisecond;
+// Single SMs are left by then, or cannot be, and all blocks are to end.
+constexpr sched::Time kSmsLeft = 3 * sched::kMillisecond;
+constexpr double kFarSlower = 1.5;
 // The least time between two requests for one virtual GPU: each costs the others a part of a block.
 constexpr sched::Time kBetweenRoomRequests = 8 * sched::kMillisecond;
 
@@ -77,24 +80,45 @@ bool Planning::admit(const sched::Request& request, sched::Time now) {
   return true;
 }
 
-// Kernels of other virtual GPUs that run at gates which stood open: no plan has them.
+// What it runs began at a gate that stood open: no plan has it.
+bool Planning::has_unplanned(const VgpuState& vgpu, uint32_t slot) const {
+  const bool leased =
+      vgpu.leases[table_->queue_of(kCompute)].state != Lease::State::kNone || vgpu.slots.at(slot)[kCompute].leased > 0;
+  return leased && GrantTable::running_at(vgpu, slot, kCompute) > 0;
+}
+
+// Such kernels of other virtual GPUs.
 std::vector<KernelDescriptor> Planning::begun_at_open_gates(const VgpuState& vgpu) const {
   std::vector<KernelDescriptor> begun;
-  const Queue queue = table_->queue_of(kCompute);
   for (const VgpuState& other : table_->all()) {
     if (&other == &vgpu || !other.mps || !other.grant_page || other.compute_gates != ComputeGates::kQueued) continue;
     for (const auto& [slot, gates] : other.slots) {
-      const bool leased = other.leases[queue].state != Lease::State::kNone || gates[kCompute].leased > 0;
       KernelDescriptor descriptor;
-      if (!leased || GrantTable::running_at(other, slot, kCompute) == 0) continue;
+      if (!has_unplanned(other, slot)) continue;
       if (read_descriptor(other.grant_page->kernel_descriptors[slot], &descriptor)) begun.push_back(descriptor);
     }
   }
   return begun;
 }
 
-// Room is asked for at once where there will be none for longer than making some takes; and of what has room only after
-// it has taken far longer than was forecast, since others would lose theirs for nothing.
+// What such kernels do no grant says: those that can leave SMs do, and go on, until others are planned.
+void Planning::tell_unplanned() {
+  const std::optional<uint32_t> sms = planner_->unplanned_leave_sms();
+  for (VgpuState& vgpu : table_->all()) {
+    if (!vgpu.mps || !vgpu.grant_page || vgpu.compute_gates != ComputeGates::kQueued) continue;
+    for (const auto& [slot, gates] : vgpu.slots) {
+      if (!has_unplanned(vgpu, slot)) continue;
+      Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+      if (sms.value_or(0) > gate.leave_sms) ++sm_requests_;
+      gate.leave_sms = sms.value_or(0);
+      gate.resident = sms ? 0 : kNoResident;
+    }
+  }
+}
+
+// Room is asked for at once where there will be none for longer than making some takes, or where single SMs are to be
+// had and what there is makes it far slower; else of what has room only after it has taken far longer than was
+// forecast, since others would lose theirs for nothing.
 ExpectedWork Planning::foresee(const VgpuState& vgpu, const KernelDescriptor& descriptor) {
   const auto meets = planner_->foresee(vgpu.id, descriptor, begun_at_open_gates(vgpu));
   if (!meets) return {};
@@ -103,7 +127,9 @@ ExpectedWork Planning::foresee(const VgpuState& vgpu, const KernelDescriptor& de
   expected.slowdown = forecast.slowdown;
   expected.make_way = std::max(forecast.make_way, 1);
   expected.sms = meets->sms;
-  if (forecast.room) {
+  if (meets->sms > 0 && forecast.room && forecast.slowdown > kFarSlower) {
+    expected.ask_room = 0;
+  } else if (forecast.room) {
     expected.ask_room = std::max(kRoomWait, 2 * std::min(meets->takes, sched::kSecond));
   } else if (forecast.begins <= kRoomNotice) {
     expected.ask_room = forecast.begins + kRoomWait;
@@ -224,6 +250,7 @@ sched::Time Planning::review_short_work(Queue queue, sched::Time now) {
       next = std::min(next, make_room(vgpu, state, now));
     }
   }
+  tell_unplanned();
   return next;
 }
 
@@ -240,13 +267,16 @@ sched::Time Planning::make_room(VgpuState& vgpu, GateState& state, sched::Time n
     planner_->leave_room(expected.make_way, expected.sms, now);
   }
   if (state.room_asked_for != slice.id) return due;
-  state.waits_for_room = now < vgpu.room_asked_at + kRoomNotice;
-  return state.waits_for_room ? vgpu.room_asked_at + kRoomNotice : kNever;
+  const sched::Time from = vgpu.room_asked_at + (expected.sms > 0 ? kSmsLeft : 0), until = from + kRoomNotice;
+  state.waits_for_room = now >= from && now < until;
+  if (now < from) return from;
+  return now < until ? until : kNever;
 }
 
 PlanState Planning::state() const {
   if (!planner_) return {};
   PlanState state = planner_->state();
+  state.sm_requests += sm_requests_;
   for (size_t i = 0; i < state.plan.size(); ++i) {
     if (const VgpuState* vgpu = table_->find(static_cast<sched::VgpuId>(state.owners[i])))
       state.plan[i].vgpu = vgpu->name;

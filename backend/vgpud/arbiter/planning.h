@@ -62,7 +62,9 @@ class Planning {
   void take_answer(const CoPlanner::Grant& grant, sched::Time now);
   sched::Time make_room(VgpuState& vgpu, GateState& state, sched::Time now);
   ExpectedWork foresee(const VgpuState& vgpu, const KernelDescriptor& descriptor);
+  bool has_unplanned(const VgpuState& vgpu, uint32_t slot) const;
   std::vector<KernelDescriptor> begun_at_open_gates(const VgpuState& vgpu) const;
+  void tell_unplanned();
   void short_work_done(const VgpuState& vgpu, const GrantedSlice& slice, sched::Time now);
 
   const ArbiterOptions* const options_;
@@ -71,6 +73,7 @@ class Planning {
   PlanningMode mode_ = PlanningMode::kMps;
   std::unique_ptr<CoPlanner> planner_;  // null: the mode plans nothing
   sched::Time concurrent_at_ = 0;
+  uint64_t sm_requests_ = 0;  // of kernels that no plan had
 };
 
 }  // namespace bandsaw

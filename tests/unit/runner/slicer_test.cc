@@ -424,7 +424,9 @@ TEST(SlicingSettings, AreReadWordByWord) {
   ASSERT_TRUE(read_slicing_settings("resize=1", &settings).ok());
   EXPECT_TRUE(settings.resize);
   EXPECT_FALSE(settings.await_copies || settings.take_ns);
-  ASSERT_TRUE(read_slicing_settings("take_us=15", &settings).ok());
+  EXPECT_FALSE(settings.drop_strict);
+  ASSERT_TRUE(read_slicing_settings("take_us=15 drop_strict=1", &settings).ok());
+  EXPECT_TRUE(settings.drop_strict);
   EXPECT_EQ(settings.take_ns, 15'000u);
   ASSERT_TRUE(read_slicing_settings("await_copies=1", &settings).ok());
   EXPECT_TRUE(settings.await_copies);

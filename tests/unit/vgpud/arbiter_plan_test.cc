@@ -107,6 +107,38 @@ TEST_F(PlannedTest, RoomIsMadeAtOnceForWorkThatIsForeseen) {
   EXPECT_GT(waited[false], kMillisecond);  // else there is nothing to gain
 }
 
+// Who was alone, and has no plan, leaves SMs as one that is planned does; its blocks do not all end for it.
+TEST_F(PlannedTest, OneThatWasAloneLeavesSingleSms) {
+  ArbiterOptions options = unscheduled();
+  options.plan.take_sms = true;
+  make(PlanningMode::kKernelet, options);
+  PlannedTenant& brief = join(kBs);
+  brief.describes = false;
+  brief.brief = brief.waits = true;
+  brief.launches = 0;
+  const auto sms = static_cast<uint64_t>(gpu_.gpu().sms);
+  brief.blocks = brief.minimum = sms / 2;
+  PlannedTenant& alone = join(kTea);
+  alone.variant = KernelVariant::kPersistent;
+  alone.leaves_sms = true;
+  alone.blocks *= 50;
+  run_for(50 * kMillisecond);
+  ASSERT_EQ(alone.gate().open, 1u);
+  const uint32_t begun = alone.gate().begun;
+  brief.launches = 1;
+  run_for(kMillisecond);
+  EXPECT_EQ(alone.gate().open, 0u);
+  EXPECT_GT(alone.gate().leave_sms, 0u);
+  EXPECT_LE(alone.gate().leave_sms, sms / 2);
+  EXPECT_EQ(alone.gate().no_waiters, 1u);
+  EXPECT_EQ(core_->plan().room_requests, 1u);
+  EXPECT_EQ(core_->plan().sm_requests, 1u);
+  run_for(300 * kMillisecond);  // room is kept for 100 ms
+  EXPECT_EQ(alone.gate().leave_sms, 0u);
+  EXPECT_EQ(alone.gate().begun, begun);
+  EXPECT_TRUE(brief.idle());
+}
+
 // It is no sign of lacking room that it takes long.
 TEST_F(PlannedTest, LongerWorkThatHasRoomTakesNothingFromOthers) {
   std::map<bool, uint64_t> requests;

@@ -119,6 +119,28 @@ TEST(CoPlanner, ShortWorkGetsSmsOfItsOwnFromAKernelThatCanLeaveThem) {
   }
 }
 
+// A kernel that began at an open gate has no plan; beside others' kernels in one it is to be in it too.
+TEST(CoPlanner, WhatNoPlanHasLeavesSmsWhereNothingIsPlanned) {
+  PlanOptions options;
+  options.take_sms = true;
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, options);
+  KernelDescriptor open = persistent_kernel(~uint64_t{0}, 77), brief = plain_descriptor(0, 5);
+  brief.brief = 1;
+  brief.blocks = 20;
+  EXPECT_EQ(planner->foresee(30, brief, {&open, 1})->sms, 0) << "it cannot";
+  open.leaves_sms = 1;
+  EXPECT_EQ(planner->foresee(30, brief, {&open, 1})->sms, 3);
+  EXPECT_EQ(planner->unplanned_leave_sms(), 0u);
+  planner->leave_room(1, 3, kMs);
+  EXPECT_EQ(planner->unplanned_leave_sms(), 3u);
+  ASSERT_TRUE(planner->ask(1, 10, persistent_kernel(1, 78), 2 * kMs));
+  EXPECT_FALSE(planner->unplanned_leave_sms());
+  planner->clear(3 * kMs);
+  EXPECT_EQ(planner->unplanned_leave_sms(), 3u);
+  (void)planner->run(kMs * 1000);
+  EXPECT_EQ(planner->unplanned_leave_sms(), 0u);
+}
+
 // Two that gain by each other, as one waits and one computes.
 struct Two {
   KernelDescriptor waits = persistent_kernel(1, 77), computes = persistent_kernel(1, 78);

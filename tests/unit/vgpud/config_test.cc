@@ -260,6 +260,7 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   EXPECT_EQ(slices_text(config.value().slices, {}),
             "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 variant=auto");
   EXPECT_TRUE(parse_config("[slices]\ndrop_us = 200", "x").value().slices.rest.ends_with(" drop_us=200"));
+  EXPECT_TRUE(parse_config("[slices]\ndrop_strict = true", "x").value().slices.rest.ends_with(" drop_strict=1"));
   EXPECT_FALSE(parse_config("[slices]\ndrop_us = -2", "x").ok());
   EXPECT_TRUE(parse_config("[slices]\nresize = true", "x").value().slices.rest.ends_with(" resize=1"));
   EXPECT_FALSE(parse_config("[slices]\nresize = 1", "x").ok());

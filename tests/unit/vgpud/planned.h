@@ -22,6 +22,7 @@ struct PlannedTenant {
   bool describes = true, stopped = false, reports = true;
   int claims = 0;                    // threads of a block and nothing else; 0: the truth
   bool brief = false;                // it describes its needs as short work's
+  bool leaves_sms = false;           // its persistent blocks can leave single SMs
   bool waits = false;                // for the end of each launch
   uint64_t launches = ~uint64_t{0};  // to come
 
@@ -86,6 +87,7 @@ class PlannedTest : public ArbiterFixture {
     descriptor.block_ps = static_cast<uint64_t>(tenant.block_ns * 1000);
     descriptor.most_resident = static_cast<uint32_t>(resident_blocks(gpu_.gpu(), tenant.needs()));
     descriptor.variant = static_cast<uint32_t>(tenant.variant);
+    descriptor.leaves_sms = tenant.leaves_sms ? 1 : 0;
     descriptor.threads = static_cast<uint32_t>(tenant.needs().threads);
     descriptor.registers = static_cast<uint32_t>(tenant.needs().registers);
     descriptor.shared_bytes = static_cast<uint32_t>(tenant.needs().shared);
@@ -205,6 +207,8 @@ class PlannedTest : public ArbiterFixture {
     for (const auto& [i, slice] : on) {
       int most = static_cast<int>(std::ceil(std::min(1e6, slice->left / gpu_.gpu().sms)));
       if (slice->resident > 0 && tenants_[i]->variant == KernelVariant::kPersistent) most = slice->resident;
+      if (tenants_[i]->leaves_sms && tenants_[i]->gate().leave_sms > 0)
+        most = 4;  // half of each SM stands for half of all
       most = std::min(most, fit(gpu_.gpu(), room, tenants_[i]->needs()));
       room = beside(gpu_.gpu(), room, tenants_[i]->needs(), most);
       blocks[i] += most;
