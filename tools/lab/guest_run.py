@@ -91,26 +91,34 @@ def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
     path = variables.get("PATH", os.environ.get("PATH", ""))
     ptxas = str(PTX_PROGRAMS / "ptxas")
     nvcc = shutil.which("nvcc", path=path)
-    toolkit_here = pathlib.Path(nvcc).resolve().parents[1] if nvcc else None
+    toolkit = _ptx_toolkit(pathlib.Path(nvcc).resolve().parents[1] if nvcc else None)
     return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas,
-            "CUDA_ROOT": str(_ptx_toolkit(toolkit_here)), **variables, "PATH": f"{PTX_PROGRAMS}:{path}"}
+            "CUDA_ROOT": str(toolkit), **variables, "PATH": f"{toolkit / 'bin'}:{path}"}
 
 
 def _ptx_toolkit(real: pathlib.Path | None) -> pathlib.Path:
-    """A toolkit's folder whose nvcc and ptxas give PTX: PyCUDA looks there for libraries, JAX for ptxas."""
+    """A toolkit's folder whose nvcc and ptxas give PTX: PyCUDA looks there for libraries, JAX for ptxas. Programs that
+    go from nvcc to its toolkit, links resolved, come here: these two are files."""
     place = cache() / "ptx-toolkit"
     (place / "bin").mkdir(parents=True, exist_ok=True)
-    links = {place / "bin" / program.name: program for program in PTX_PROGRAMS.iterdir()}
+    ours = {place / "bin" / program.name: program for program in PTX_PROGRAMS.iterdir()}
+    links: dict[pathlib.Path, pathlib.Path] = {}
     if real:
-        for entry in [*real.iterdir(), *(real / "bin").iterdir()]:
-            if entry != real / "bin":
-                links.setdefault(place / entry.relative_to(real), entry)
-    for link, target in links.items():
-        if not link.is_symlink() or link.readlink() != target:
-            fresh = link.with_name(f".{link.name}.{os.getpid()}")  # others may use it
-            fresh.symlink_to(target)
-            fresh.replace(link)
+        links = {place / entry.relative_to(real): entry for entry in [*real.iterdir(), *(real / "bin").iterdir()]}
+    for link in links.keys() - ours.keys() - {place / "bin"}:
+        if not link.is_symlink() or link.readlink() != links[link]:
+            _replace(link, lambda fresh, target=links[link]: fresh.symlink_to(target))
+    for program, source in ours.items():
+        if program.is_symlink() or not program.exists() or program.read_bytes() != source.read_bytes():
+            _replace(program, lambda fresh, source=source: shutil.copy(source, fresh))
     return place
+
+
+def _replace(place: pathlib.Path, make) -> None:
+    """Others may use it meanwhile."""
+    fresh = place.with_name(f".{place.name}.{os.getpid()}")
+    make(fresh)
+    fresh.replace(place)
 
 
 def native_environment() -> dict[str, str]:

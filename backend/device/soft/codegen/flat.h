@@ -128,6 +128,11 @@ FlatModule flatten(const ptx::Module& module);
 // block's text.
 void check_words(const ptx::Block& block, uint32_t first_line);
 
+// Throws CompileError if static shared variables of a kernel take more than they may: so many bytes, or what those of
+// its body take together.
+void check_shared_bytes(const std::string& kernel, uint32_t line, uint64_t bytes);
+void check_shared(const ptx::Function& kernel, uint32_t first_line);
+
 // Whether the instruction ends a block.
 bool is_terminator(const ptx::Instruction& in);
 // Whether lanes named by a member mask (or all of the warp) come together at the instruction.

@@ -194,6 +194,7 @@ class CompiledProgram final : public Program {
       uint32_t first_line = 0;
       const ptx::Function alone = outline_.alone(kernel, &first_line);
       check_words(*alone.body, first_line);
+      check_shared(alone, first_line);
     }
   }
 

@@ -142,11 +142,7 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   };
   number("minnctapersm", 1, kSmBlocks, &k.least_blocks);
   number("maxnreg", 16, 255, &k.most_registers);
-  if (f.shared_bytes > kDefaultBlockShared) {
-    throw CompileError(f.source->place.line, k.name + ": uses too much shared data (" + std::to_string(f.shared_bytes) +
-                                                 " bytes, of " + std::to_string(kDefaultBlockShared) +
-                                                 " that static variables may take)");
-  }
+  check_shared_bytes(k.name, f.source->place.line, f.shared_bytes);
   if (auto* d = f.source->directive("reqnctapercluster"))
     for (size_t i = 0; i < 3; ++i)
       k.required_cluster[i] = i < d->values.size() ? static_cast<uint32_t>(d->values[i]) : 1;
