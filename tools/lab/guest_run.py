@@ -88,7 +88,8 @@ def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
     """The same for a program of this host that starts nvcc, or Triton's ptxas (it has one for newer GPUs too)."""
     for place in PTX_CACHES.values():  # PyCUDA makes none that it is told of
         (pathlib.Path.home() / place).mkdir(parents=True, exist_ok=True)
-    path = variables.get("PATH", os.environ.get("PATH", ""))
+    folders = variables.get("PATH", os.environ.get("PATH", "")).split(":")
+    path = ":".join(folder for folder in folders if folder != str(cache() / "ptx-toolkit/bin"))  # of an outer run
     ptxas = str(PTX_PROGRAMS / "ptxas")
     nvcc = shutil.which("nvcc", path=path)
     toolkit = _ptx_toolkit(pathlib.Path(nvcc).resolve().parents[1] if nvcc else None)

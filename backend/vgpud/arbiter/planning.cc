@@ -101,13 +101,17 @@ std::vector<KernelDescriptor> Planning::begun_at_open_gates(const VgpuState& vgp
   return begun;
 }
 
-// What such kernels do no grant says: those that can leave SMs do, and go on, until others are planned.
+// What such kernels do no grant says: those that can leave SMs do, and go on, until others are planned. A gate with
+// something planned says what that is to do.
 void Planning::tell_unplanned() {
+  if (!options_->plan.take_sms) return;
   const std::optional<uint32_t> sms = planner_->unplanned_leave_sms();
   for (VgpuState& vgpu : table_->all()) {
     if (!vgpu.mps || !vgpu.grant_page || vgpu.compute_gates != ComputeGates::kQueued) continue;
     for (const auto& [slot, gates] : vgpu.slots) {
-      if (!has_unplanned(vgpu, slot)) continue;
+      const auto& flying = gates[kCompute].flying;
+      const bool planned = std::ranges::any_of(flying, [](const GrantedSlice& slice) { return slice.planned != 0; });
+      if (planned || !has_unplanned(vgpu, slot)) continue;
       Gate& gate = vgpu.grant_page->gates[slot][kCompute];
       if (sms.value_or(0) > gate.leave_sms) ++sm_requests_;
       gate.leave_sms = sms.value_or(0);
