@@ -79,6 +79,7 @@ PACKAGES = [
                            "--xla_gpu_autotune_level=0")), asks_cupti=True),
     Package("catboost", ("catboost", *PYTEST), (str(PROGRAMS / "catboost_work.py"),)),
     Package("mujoco", ("mujoco-warp", *PYTEST), (str(PROGRAMS / "mujoco_work.py"),), (("MUJOCO_GL", "disable"),)),
+    Package("openmm", ("openmm[cuda12]", "numpy", *PYTEST), (str(PROGRAMS / "openmm_work.py"),)),
     Package("slangpy", ("slangpy", "numpy", *PYTEST), (str(PROGRAMS / "slangpy_work.py"),)),
     # PyPI's wheels have machine code alone; Debian's has PTX of all kernels but those of NVIDIA's libraries.
     Package("pytorch", (), (str(PROGRAMS / "pytorch_operators.py"),),
