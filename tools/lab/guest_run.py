@@ -89,7 +89,7 @@ def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
     for place in PTX_CACHES.values():  # PyCUDA makes none that it is told of
         (pathlib.Path.home() / place).mkdir(parents=True, exist_ok=True)
     folders = variables.get("PATH", os.environ.get("PATH", "")).split(":")
-    path = ":".join(folder for folder in folders if folder != str(cache() / "ptx-toolkit/bin"))  # of an outer run
+    path = ":".join(folder for folder in folders if folder != str(_ptx_place() / "bin"))  # of an outer run
     ptxas = str(PTX_PROGRAMS / "ptxas")
     nvcc = shutil.which("nvcc", path=path)
     toolkit = _ptx_toolkit(pathlib.Path(nvcc).resolve().parents[1] if nvcc else None)
@@ -97,10 +97,14 @@ def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
             "CUDA_ROOT": str(toolkit), **variables, "PATH": f"{toolkit / 'bin'}:{path}"}
 
 
+def _ptx_place() -> pathlib.Path:
+    return cache() / "ptx-toolkit"
+
+
 def _ptx_toolkit(real: pathlib.Path | None) -> pathlib.Path:
     """A toolkit's folder whose nvcc and ptxas give PTX: PyCUDA looks there for libraries, JAX for ptxas. Programs that
     go from nvcc to its toolkit, links resolved, come here: these two are files."""
-    place = cache() / "ptx-toolkit"
+    place = _ptx_place()
     (place / "bin").mkdir(parents=True, exist_ok=True)
     ours = {place / "bin" / program.name: program for program in PTX_PROGRAMS.iterdir()}
     links: dict[pathlib.Path, pathlib.Path] = {}

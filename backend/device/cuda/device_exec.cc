@@ -136,7 +136,7 @@ CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
   if (allocates) graph_memory_->settle();
   auto functions = as(exec).functions();
-  if (result == CUDA_SUCCESS && !functions.empty())
+  if (result == CUDA_SUCCESS && functions)
     result =
         completions_->after(std::static_pointer_cast<CudaStream>(stream), [kept = std::move(functions)](CUresult) {});
   return result;

@@ -1,5 +1,7 @@
 #include "backend/device/cuda/objects.h"
 
+#include <algorithm>
+
 namespace bandsaw::cuda {
 namespace {
 
@@ -106,9 +108,8 @@ void CudaGraph::keep_functions_of(CudaGraph& other) {
 }
 
 bool CudaGraph::has_functions() {
-  Functions all;
-  add_functions_to(&all);
-  return !all.empty();
+  std::lock_guard lock(mutex);
+  return !functions_.empty() || std::ranges::any_of(inner_, [](const auto& graph) { return graph->has_functions(); });
 }
 
 std::vector<CUgraph> CudaGraph::with_inner() {
@@ -133,19 +134,13 @@ std::shared_ptr<CudaGraph> CudaGraph::within(const std::shared_ptr<CudaGraph>& o
 void CudaExec::keep(const std::shared_ptr<CudaGraph>& graph) {
   if (graph->has_functions()) calls_host_ = true;
   std::lock_guard lock(mutex);
-  keeps_.push_back(graph);
+  keeps_->push_back(graph);
 }
 
 void CudaExec::keep(std::shared_ptr<HostFunction> function) {
   calls_host_ = true;
   std::lock_guard lock(mutex);
-  keeps_.push_back(std::move(function));
-}
-
-std::vector<std::shared_ptr<void>> CudaExec::functions() {
-  if (!calls_host_) return {};
-  std::lock_guard lock(mutex);
-  return keeps_;
+  keeps_->push_back(std::move(function));
 }
 
 CudaExec::~CudaExec() {

@@ -256,8 +256,8 @@ class CudaExec final : public Exec {
   // What it is made of from now on, or may call.
   void keep(const std::shared_ptr<CudaGraph>& graph);
   void keep(std::shared_ptr<HostFunction> function);
-  // All of that, for a launch: it may go on when this is gone. Empty: it calls no host functions.
-  std::vector<std::shared_ptr<void>> functions();
+  // All of that, for a launch: it may go on when this is gone. Null: it calls no host functions.
+  std::shared_ptr<void> functions() const { return calls_host_ ? keeps_ : nullptr; }
 
   const CUgraphExec handle;
   const CudaContextRef context;
@@ -273,7 +273,8 @@ class CudaExec final : public Exec {
  private:
   const DriverRef driver_;
   std::atomic<bool> calls_host_{false};
-  std::vector<std::shared_ptr<void>> keeps_;  // guarded by mutex: functions, and graphs with theirs
+  using Keeps = std::vector<std::shared_ptr<void>>;                 // functions, and graphs with theirs
+  const std::shared_ptr<Keeps> keeps_ = std::make_shared<Keeps>();  // what is in it is guarded by mutex
 };
 
 inline const CudaContextRef as(const ContextRef& context) { return std::static_pointer_cast<CudaContext>(context); }

@@ -31,7 +31,7 @@ def _nonbonded(method) -> mm.System:
     force.setCutoffDistance(1.0)
     for i in range(COUNT):
         force.addParticle((-1) ** i * 0.5, 0.3, 0.5)
-    return _system(method != mm.NonbondedForce.NoCutoff, force)
+    return _system(True, force)
 
 
 def _custom_nonbonded() -> mm.System:

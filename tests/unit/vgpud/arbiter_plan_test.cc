@@ -133,7 +133,7 @@ TEST_F(PlannedTest, OneThatWasAloneLeavesSingleSms) {
   EXPECT_EQ(alone.gate().no_waiters, 1u);
   EXPECT_EQ(core_->plan().room_requests, 1u);
   EXPECT_EQ(core_->plan().sm_requests, 1u);
-  run_for(300 * kMillisecond);  // room is kept for 100 ms
+  run_for(300 * kMillisecond);  // the SMs are kept for some milliseconds
   EXPECT_EQ(alone.gate().leave_sms, 0u);
   EXPECT_EQ(alone.gate().begun, begun);
   EXPECT_TRUE(brief.idle());
