@@ -13,6 +13,14 @@ def lab(vgpud):
     """Every test here finds it running."""
 
 
+@pytest.fixture(autouse=True)
+def _no_program_stays(request):
+    """Of a test that failed: the next one counts its own only."""
+    yield
+    if "tenant" in request.fixturenames:
+        request.getfixturevalue("tenant").kill_programs()
+
+
 @pytest.fixture(name="file")
 def _file(tmp_path) -> pathlib.Path:
     """That a virtual GPU is saved in; it is not there yet."""

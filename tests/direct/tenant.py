@@ -13,6 +13,7 @@ class Tenant:
 
     def __init__(self, daemon: Daemon, name: str):
         self.daemon, self.name = daemon, name
+        self._started: list[Started] = []
 
     def ctl(self, command: str, *words: str, refused: str = "") -> str:
         done = vgpuctl(command, self.name, *words, check=False, variables=self.daemon.variables)
@@ -28,8 +29,16 @@ class Tenant:
         wait_until(lambda: (self.view()["live"] or {}).get("pid", died) != died, 20, "another session")
 
     def start(self, source: str, *words) -> Started:
-        return Started(Program(REPO / f"tests/direct/{source}").compile(), *words,
-                       variables=self.daemon.program_environment(self.name))
+        self._started.append(Started(Program(REPO / f"tests/direct/{source}").compile(), *words,
+                                     variables=self.daemon.program_environment(self.name)))
+        return self._started[-1]
+
+    def kill_programs(self) -> None:
+        """Those that still run."""
+        for program in self._started:
+            program.kill()
+            program.wait()
+        self._started.clear()
 
     def counting(self, *words, source: str = "suspend.cu") -> Started:
         """A program that counts, once it does."""
