@@ -289,8 +289,8 @@ ArbiterCore::Time ArbiterCore::dispatch(Queue queue, Time now) {
 }
 
 ArbiterCore::Time ArbiterCore::run_queue(Queue queue, Time now) {
-  Time next = overdue_.give_up(queue, now);
   leases_.close_where_wanted(queue, now);
+  Time next = overdue_.give_up(queue, now);  // what has to end from now on too
   leases_.open_for_one_alone(queue, now);
   next = std::min(next, dispatch(queue, now));
   next = std::min(next, planning_.follow(queue, now));

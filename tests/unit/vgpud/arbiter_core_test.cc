@@ -281,6 +281,23 @@ TEST_F(ArbiterCoreTest, AStoppedRunnerHoldsTheEngineForTheTimeSliceTimeoutOnly) 
   EXPECT_GE(use(stops).overruns, 1u);
 }
 
+TEST_F(ArbiterCoreTest, AKernelWithoutEndOfOneAloneHoldsTheEngineForTheTimeSliceTimeoutOnly) {
+  make();
+  Runner& endless = join("a", 5);
+  endless.length = 3600 * kSecond;
+  run_until(now_ + 20 * kMillisecond);
+  EXPECT_EQ(endless.gate().open, 1u);
+  Runner& other = join("b", 5);
+  other.at_once = 1;
+  want(other);
+  EXPECT_TRUE(other.asking);
+  EXPECT_LE(next_, now_ + ArbiterOptions().slice_timeout_ns);
+  run_until(now_ + ArbiterOptions().slice_timeout_ns);
+  want(other);
+  EXPECT_FALSE(other.asking);
+  EXPECT_GE(use(endless).overruns, 1u);
+}
+
 // Held to the arbiter's own clock after the benefit of doubt.
 TEST_F(ArbiterCoreTest, WhoLiesAboutItsTimeGainsNothing) {
   for (const double told : {0.0, 0.5, 5.0}) {
