@@ -290,15 +290,14 @@ ArbiterCore::Time ArbiterCore::dispatch(Queue queue, Time now) {
 
 ArbiterCore::Time ArbiterCore::run_queue(Queue queue, Time now) {
   leases_.close_where_wanted(queue, now);
-  Time next = overdue_.give_up(queue, now);  // what has to end from now on too
   leases_.open_for_one_alone(queue, now);
-  next = std::min(next, dispatch(queue, now));
+  Time next = dispatch(queue, now);
   next = std::min(next, planning_.follow(queue, now));
   next = std::min(next, leases_.renew_all(queue, now));
   next = std::min(next, planning_.review_short_work(queue, now));
   planning_.note_parts();
   charging_.review_meters(queue, now);
-  return next;
+  return std::min(next, overdue_.give_up(queue, now));  // last: what was granted or closed just now is timed too
 }
 
 ArbiterCore::Time ArbiterCore::run(Time now) {

@@ -127,9 +127,7 @@ sched::Time Leases::renew_all(Queue queue, sched::Time now) {
   sched::Time next = kNever;
   for (VgpuState& vgpu : table_->all()) {
     const Lease& lease = vgpu.leases[queue];
-    if (lease.state != Lease::State::kOpen) continue;
-    if (now - lease.since >= options_->period_ns) renew(vgpu, queue, now);
-    if (lease.state == Lease::State::kClosing) next = now;  // others may wait for its end
+    if (lease.state == Lease::State::kOpen && now - lease.since >= options_->period_ns) renew(vgpu, queue, now);
     if (lease.state == Lease::State::kOpen) next = std::min(next, lease.since + options_->period_ns);
   }
   return next;

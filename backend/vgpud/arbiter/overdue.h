@@ -1,5 +1,5 @@
-// Time slices that have an engine for longer than the time slice timeout while others wait. The scheduler goes on
-// without them; they are charged on until they end.
+// Time slices that have an engine for longer than the time slice timeout while others wait: other virtual GPUs, or
+// other programs of the same one. The scheduler goes on without them; they are charged on until they end.
 #pragma once
 
 #include "backend/vgpud/arbiter/charging.h"
@@ -17,7 +17,7 @@ class Overdue {
           Planning* planning, Leases* leases)
       : options_(options), table_(table), queues_(queues), charging_(charging), planning_(planning), leases_(leases) {}
 
-  // Returns when to be called again.
+  // Returns when to be called again: now, if somebody else may have the engine.
   sched::Time give_up(Queue queue, sched::Time now);
 
  private:

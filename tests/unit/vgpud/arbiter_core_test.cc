@@ -372,5 +372,94 @@ TEST_F(ArbiterCoreTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
   EXPECT_GT(honest.held - begun, 1 * kSecond);
 }
 
+// Of processes that begin, end, or never end, whoever waits for an engine is looked at again, whatever nobody tells.
+class Crowd {
+ public:
+  Crowd(ArbiterCore* core, uint32_t seed) : core_(core), random_(seed) {}
+  ~Crowd() {
+    for (uint32_t i = 0; i < kTenants; ++i) core_->remove(name(i), now_);
+  }
+
+  void join(bool mps) {
+    for (uint32_t i = 0; i < kTenants; ++i) {
+      ASSERT_TRUE(core_->add(name(i), equal(25), now_).ok());
+      if (mps && i % 2 == 1) core_->set_sharing(name(i), Sharing::kMps);
+      core_->attach(name(i), &pages_[i], now_);
+    }
+  }
+  void step() {
+    const uint32_t i = random_() % kTenants, slot = random_() % kProcesses;
+    Gate& gate = pages_[i].gates[slot][random_() % 2];
+    const bool asking = gate.asked != gate.granted, runs = gate.begun != gate.ended;
+    if (!asking && random_() % 2 == 0) {
+      gate.open ? ++gate.begun : ++gate.asked;
+    } else if (runs && random_() % 3 == 0) {
+      gate.busy_ns += 1'000'000;
+      ++gate.ended;
+    }
+    set_pending(pages_[i], slot);
+    core_->on_pending(name(i), now_);
+    run();
+    now_ += static_cast<Time>(random_() % 4 ? random_() % 1'000'000 : random_() % 50'000'000);
+    if (next_ < now_) run();
+  }
+  // What is in flight stays there. True: everybody has had a turn.
+  bool all_go_on() {
+    for (int looks = 0; waiting() > 0; ++looks) {
+      if (next_ == ArbiterCore::kNever || looks == 10'000) return false;
+      now_ = std::max(now_ + 1, next_);
+      run();
+    }
+    return true;
+  }
+  uint32_t waiting() const {
+    uint32_t sum = 0;
+    for (const VgpuUse& use : core_->use())
+      for (const EngineUse& engine : use.engines) sum += engine.waiting;
+    return sum;
+  }
+  Time next() const { return next_; }
+
+ private:
+  static constexpr uint32_t kTenants = 4, kProcesses = 3;
+  static std::string name(uint32_t i) { return std::string(1, static_cast<char>('a' + i)); }
+  // Those that are granted begin.
+  void run() {
+    next_ = core_->run(now_);
+    for (uint32_t i = 0; i < kTenants; ++i)
+      for (uint32_t slot = 0; slot < kProcesses; ++slot)
+        for (uint32_t engine = 0; engine < 2; ++engine) {
+          Gate& gate = pages_[i].gates[slot][engine];
+          uint32_t& seen = seen_[i][slot][engine];
+          if (gate.granted == seen) continue;
+          seen = gate.granted;
+          ++gate.begun;
+        }
+  }
+
+  ArbiterCore* const core_;
+  std::mt19937 random_;
+  std::array<GrantPage, kTenants> pages_{};
+  uint32_t seen_[kTenants][kProcesses][2] = {};
+  Time now_ = kSecond, next_ = 0;
+};
+
+TEST(ArbiterCrowd, WhoWaitsIsLookedAfterWithoutAnEvent) {
+  for (const char* policy : {"fifo", "credit", "band", "band+"}) {
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+      ArbiterOptions options{.policy = policy};
+      options.process_priorities = seed % 2 == 1;
+      options.copies_beside = seed % 3 == 1;
+      options.model = seed % 4 == 3 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq;
+      ArbiterCore core(options);
+      Crowd crowd(&core, seed);
+      crowd.join(seed % 5 == 1);
+      for (int i = 0; i < 300; ++i) crowd.step();
+      EXPECT_TRUE(crowd.all_go_on()) << policy << ", seed " << seed << ": " << crowd.waiting() << " wait, next look at "
+                                     << crowd.next();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bandsaw
