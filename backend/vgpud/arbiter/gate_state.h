@@ -67,6 +67,9 @@ struct GateState {
   sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
   SlicedGate sliced;
   OldestSlice oldest;  // of a compute gate
+
+  // It waits, and not for its turn in a plan.
+  bool waits_unplanned() const { return waiting && !admitted; }
 };
 
 using GateStates = std::array<GateState, kEngines>;  // of one runner

@@ -36,8 +36,8 @@ bool GrantTable::others_want(const VgpuState& vgpu, Queue queue) const {
 }
 
 bool GrantTable::others_wait_for_end(const VgpuState& vgpu, Queue queue) const {
-  return any_of_others(
-      vgpu, queue, [](const GateState& state) { return (state.waiting && !state.admitted) || state.waits_for_room; });
+  return any_of_others(vgpu, queue,
+                       [](const GateState& state) { return state.waits_unplanned() || state.waits_for_room; });
 }
 
 bool GrantTable::goes_beside(const VgpuState& vgpu, Queue queue) const {

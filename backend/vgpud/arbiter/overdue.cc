@@ -3,23 +3,18 @@
 #include <algorithm>
 
 namespace bandsaw {
-namespace {
-
-int waits(const GateState& state) { return state.waiting && !state.admitted ? 1 : 0; }
-
-}  // namespace
 
 sched::Time Overdue::give_up(Queue queue, sched::Time now) {
   sched::Time next = kNever;
   for (VgpuState& vgpu : table_->all()) {
     if (!table_->wants(vgpu, queue, false) && !table_->has_overdue(vgpu, queue)) continue;
     const bool others = table_->others_want(vgpu, queue);
-    int own = 0;  // of its programs that wait, and not for their turn in a plan
-    table_->for_gates(vgpu, queue, [&](uint32_t, unsigned, const GateState& state) { own += waits(state); });
+    int own = 0;  // of its programs that wait
+    table_->for_gates(vgpu, queue, [&](uint32_t, unsigned, const GateState& state) { own += state.waits_unplanned(); });
     if (!others && own == 0) continue;
     next = std::min(next, give_up_lease(vgpu, queue, now));
     table_->for_gates(vgpu, queue, [&](uint32_t slot, unsigned engine, const GateState& state) {
-      if (others || own > waits(state)) next = std::min(next, give_up_slices(vgpu, slot, engine, now));
+      if (others || own > state.waits_unplanned()) next = std::min(next, give_up_slices(vgpu, slot, engine, now));
     });
   }
   return next;

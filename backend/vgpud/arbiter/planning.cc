@@ -234,7 +234,7 @@ sched::Time Planning::follow(Queue queue, sched::Time now) {
   for (const VgpuState& vgpu : table_->all()) {
     for (const auto& [slot, gates] : vgpu.slots) {
       const GateState& state = gates[kCompute];
-      if (state.waiting && !state.admitted) planner_->hold_back(place_of(vgpu, slot), now);
+      if (state.waits_unplanned()) planner_->hold_back(place_of(vgpu, slot), now);
     }
   }
   for (const CoPlanner::Grant& grant : planner_->run(now)) take_answer(grant, now);
