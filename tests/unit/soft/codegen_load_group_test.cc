@@ -1,7 +1,8 @@
-// Loads of shared memory that follow one another from one register: of rows and columns of tiles, and of places that
-// are neither; with stores, barriers and other addresses between them.
+// Loads that follow one another from one register: of rows and columns of tiles, of weights that all lanes read, and of
+// places that are neither; with stores, barriers and other addresses between them.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ uint32_t run(const std::string& code, std::vector<uint32_t>* found) {
   reset_memory();
   Kernels kernels(kHead + code + "  st.global.u32 [%d1], %r1;\n  ret;\n}\n");
   EXPECT_TRUE(kernels.ok()) << kernels.log();
-  auto* out = array<uint32_t>(32);
+  auto* out = array<uint32_t>(32 + kWords);
+  for (uint32_t i = 0; i < kWords; ++i) out[32 + i] = 3 * i + 1;
   const uint32_t fault = kernels.launch("k", {}, out).fault;
   found->assign(out, out + 32);
   return fault;
@@ -127,6 +129,99 @@ TEST(CodegenLoadGroup, WhatIsNotThereFaults) {
   EXPECT_NE(run(address + sum_of({0, 4, 500000}), &found), 0u);
   EXPECT_NE(run("mad.lo.u32 %s, %r0, 4, %s; add.u32 %s, %s, 2;\n" + sum_of({0, 4}), &found), 0u) << "not aligned";
   EXPECT_NE(run("sub.u32 %s, %s, 64; mad.lo.u32 %s, %r0, 4, %s;\n" + sum_of({0, 64}), &found), 0u);
+}
+
+// From byte %a of the tile, in shared memory or, the same, behind `out`.
+const std::string kElements = R"(
+  .reg .b64 %a, %g, %q<20>; .reg .b32 %u, %w<20>;
+  add.u64 %g, %d1, 0; mul.wide.u32 %a, %r0, 4; sub.u64 %g, %g, %a; add.u64 %g, %g, 128;
+)";
+
+struct Elements {
+  bool shared;
+  uint32_t bytes;
+
+  std::string type() const { return (shared ? "shared.u" : "global.u") + std::to_string(8 * bytes); }
+};
+
+// As sum_of(), with both words of one of 64 bits. All are loaded first.
+std::string sum_of(const Elements& elements, const std::vector<uint32_t>& offsets) {
+  std::string loads, sums;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const std::string number = std::to_string(i), to = (elements.bytes == 8 ? "%q" : "%w") + number;
+    loads += "  ld." + elements.type() + " " + to + ", [%a+" + std::to_string(offsets[i] * elements.bytes) + "];\n";
+    if (elements.bytes == 8) {
+      sums += "  mov.b64 {%t, %u}, " + to + ";\n  add.u32 %w" + number + ", %t, %u;\n";
+    }
+    sums += "  mad.lo.u32 %r1, %r1, 5, %w" + number + ";\n";
+  }
+  return loads + sums;
+}
+
+uint32_t element(uint32_t place, uint32_t bytes) {
+  uint32_t words[kWords], found[2] = {};
+  for (uint32_t i = 0; i < kWords; ++i) words[i] = 3 * i + 1;
+  std::memcpy(found, reinterpret_cast<const char*>(words) + place, bytes);
+  return found[0] + found[1];
+}
+
+uint32_t sum_at(uint32_t place, const Elements& elements, const std::vector<uint32_t>& offsets) {
+  uint32_t sum = 0;
+  for (const uint32_t offset : offsets) sum = sum * 5 + element(place + offset * elements.bytes, elements.bytes);
+  return sum;
+}
+
+// `code` has the byte of the tile in %t.
+std::string from(const Elements& elements, const std::string& code) {
+  return kElements + code + (elements.shared ? " cvt.u64.u32 %a, %s;" : " mov.u64 %a, %g;") +
+         " cvt.u64.u32 %g, %t; add.u64 %a, %a, %g;\n";
+}
+
+void expect_sums(const Elements& elements, const std::string& code, const Place& place,
+                 const std::vector<uint32_t>& offsets) {
+  std::vector<uint32_t> found;
+  const std::string some = "setp.gt.u32 %q, %r0, 19; @%q bra end;\n";
+  for (const bool all : {true, false}) {
+    ASSERT_EQ(run(from(elements, code) + (all ? "" : some) + sum_of(elements, offsets) + "end:\n", &found), 0u) << code;
+    for (uint32_t l = 0; l < 32; ++l)
+      EXPECT_EQ(found[l], l > 19 && !all ? 0 : sum_at(place(l), elements, offsets)) << elements.type() << code << l;
+  }
+}
+
+class CodegenLoadGroupElements : public testing::TestWithParam<Elements> {};
+
+TEST_P(CodegenLoadGroupElements, LieWhereTheyAre) {
+  const Elements elements = GetParam();
+  const uint32_t bytes = elements.bytes;
+  const std::vector<uint32_t> offsets = {0, 1, 2, 9, 64, 0, 3, 33, 90};
+  expect_sums(
+      elements, "mul.lo.u32 %t, %r0, " + std::to_string(bytes) + ";", [=](uint32_t l) { return l * bytes; }, offsets);
+  expect_sums(elements, "shr.u32 %t, %r0, 4; mul.lo.u32 %t, %t, 80;", [](uint32_t l) { return l / 16 * 80; }, offsets);
+  expect_sums(elements, "xor.b32 %t, %r0, 5; mul.lo.u32 %t, %t, 40;", [](uint32_t l) { return (l ^ 5) * 40; }, offsets);
+  std::vector<uint32_t> weights = offsets;
+  for (uint32_t i = 30; weights.size() < 18; ++i) weights.push_back(i);
+  expect_sums(elements, "mov.u32 %t, 72;", [](uint32_t) { return 72; }, weights);
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, CodegenLoadGroupElements,
+                         testing::Values(Elements{true, 1}, Elements{true, 4}, Elements{true, 8}, Elements{false, 2},
+                                         Elements{false, 4}, Elements{false, 8}));
+
+TEST(CodegenLoadGroup, ElementsThatAreNotThereFault) {
+  std::vector<uint32_t> found;
+  for (const uint32_t bytes : {4u, 8u}) {
+    const Elements shared{true, bytes}, global{false, bytes};
+    const uint32_t last = 4096 / bytes;
+    for (const std::string code :
+         {"mul.lo.u32 %t, %r0, 8;", "mov.u32 %t, 0;", "shr.u32 %t, %r0, 4; shl.b32 %t, %t, 3;"}) {
+      const std::string what = code + std::to_string(bytes);
+      EXPECT_EQ(run(from(shared, code) + sum_of(shared, {0, 1, last - 256 / bytes}), &found), 0u) << what;
+      EXPECT_NE(run(from(shared, code) + sum_of(shared, {0, 1, last}), &found), 0u) << what;
+      EXPECT_NE(run(from(shared, code + " add.u32 %t, %t, 2;") + sum_of(shared, {0, 1}), &found), 0u) << what;
+      EXPECT_NE(run(from(global, code + " add.u32 %t, %t, 2;") + sum_of(global, {0, 1}), &found), 0u) << what;
+      EXPECT_NE(run(from(global, code) + "add.u64 %a, %a, 0x7000000000000000;\n" + sum_of(global, {0, 1}), &found), 0u);
+    }
+  }
 }
 
 }  // namespace

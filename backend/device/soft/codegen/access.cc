@@ -213,7 +213,8 @@ bool Emitter::can_scatter(unsigned bytes, unsigned count) const {
 }
 
 // i1: every active lane's address is aligned and lies where it may be touched directly.
-V Emitter::all_direct(const Location& l, V mask, uint64_t bytes) {
+V Emitter::all_direct(const Location& l, V mask, uint64_t bytes, uint64_t align) {
+  if (align == 0) align = bytes;
   V address = address_of(l), inside;
   if (l.space == ptx::Space::kShared) {
     V room = intrinsic(llvm::Intrinsic::usub_sat, {b_.CreateZExt(shared_bytes_, b_.getInt64Ty()), i64(bytes - 1)});
@@ -223,7 +224,7 @@ V Emitter::all_direct(const Location& l, V mask, uint64_t bytes) {
         b_.CreateICmpULE(b_.CreateSub(address, splat(i64(m_->window_base))), splat(i64(VGPU_WINDOW_BYTES - bytes)));
   }
   V aligned =
-      b_.CreateICmpEQ(b_.CreateAnd(address, splat(i64(bytes - 1))), llvm::Constant::getNullValue(address->getType()));
+      b_.CreateICmpEQ(b_.CreateAnd(address, splat(i64(align - 1))), llvm::Constant::getNullValue(address->getType()));
   return b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(b_.CreateAnd(inside, aligned)), b_.CreateNot(mask)), i32(~0u));
 }
 
@@ -233,33 +234,42 @@ V Emitter::lane_pointers(const Location& l) {
   return b_.CreateIntToPtr(address, llvm::FixedVectorType::get(b_.getPtrTy(), kLanes));
 }
 
+// i1: each half of the warp reads one place, from where `reach` bytes may be read. `starts` gets the two.
+V Emitter::half_places(const Location& l, V mask, uint64_t reach, uint64_t align, V starts[2]) {
+  V address = address_of(l);
+  llvm::SmallVector<int> order;
+  for (int i = 0; i < static_cast<int>(kLanes); ++i) order.push_back(i / 16 * 16);
+  V same = b_.CreateICmpEQ(address, b_.CreateShuffleVector(address, order));
+  V ok = b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(same), b_.CreateNot(mask)), i32(~0u));
+  for (int h = 0; h < 2; ++h) {
+    starts[h] = b_.CreateExtractElement(address, uint64_t(16 * h));
+    ok = b_.CreateAnd(ok, range_ok(l, starts[h], reach));
+    ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(starts[h], i64(align - 1)), i64(0)));
+  }
+  return ok;
+}
+
+// What lies there, `further` bytes on, in all lanes of each half.
+V Emitter::splat_halves(V places[2], uint64_t further, unsigned bytes) {
+  V words[2];
+  for (int h = 0; h < 2; ++h) {
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], further);
+    words[h] = b_.CreateVectorSplat(16, b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), p, llvm::Align(bytes)));
+  }
+  return b_.CreateShuffleVector(words[0], words[1], sequence(0, 32));
+}
+
 // Shared memory where each half of the warp reads one place, as rows of a tile are: two loads of each word. Leaves by
 // `halves`, whose end the caller writes, or to `other`.
 std::vector<V> Emitter::load_halves(const Location& l, V mask, unsigned bytes, unsigned count, llvm::BasicBlock* halves,
                                     llvm::BasicBlock* other) {
   const uint64_t total = uint64_t{bytes} * count;
-  V address = address_of(l),
-    starts[2] = {b_.CreateExtractElement(address, uint64_t{0}), b_.CreateExtractElement(address, uint64_t{16})};
-  llvm::SmallVector<int> order;
-  for (int i = 0; i < static_cast<int>(kLanes); ++i) order.push_back(i / 16 * 16);
-  V same = b_.CreateICmpEQ(address, b_.CreateShuffleVector(address, order));
-  V ok = b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(same), b_.CreateNot(mask)), i32(~0u));
-  for (V start : starts) {
-    ok = b_.CreateAnd(ok, range_ok(l, start, total));
-    ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(start, i64(total - 1)), i64(0)));
-  }
+  V starts[2], ok = half_places(l, mask, total, total, starts);
   likely(ok, halves, other);
   b_.SetInsertPoint(halves);
   V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
   std::vector<V> values;
-  for (unsigned i = 0; i < count; ++i) {
-    V words[2];
-    for (int h = 0; h < 2; ++h) {
-      V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], uint64_t{i} * bytes);
-      words[h] = b_.CreateVectorSplat(16, b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), p, llvm::Align(bytes)));
-    }
-    values.push_back(b_.CreateShuffleVector(words[0], words[1], sequence(0, 32)));
-  }
+  for (unsigned i = 0; i < count; ++i) values.push_back(splat_halves(places, uint64_t{i} * bytes, bytes));
   return values;
 }
 

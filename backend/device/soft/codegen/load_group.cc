@@ -1,5 +1,5 @@
-// Loads of shared memory that follow one another from one register, as of a row or a column of a tile: one check for
-// all of them, where each half of the warp reads within 64 bytes.
+// Loads that follow one another from one register, as of a row or a column of a tile, or of the weights of a filter:
+// one check for all of them. What an unrolled loop loads would otherwise be so many branches that LLVM takes minutes.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -10,7 +10,8 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr size_t kMostTogether = 8;       // of more, the registers of the processor would not hold what they give
+constexpr size_t kMostTogether = 8;  // of more, the registers of the processor would not hold what they give
+constexpr size_t kMostScalars = 16;
 constexpr uint64_t kFarthest = 1u << 20;  // bytes from the register's address
 
 // Between two loads of a group: nothing that writes memory, waits, or ends lanes.
@@ -20,27 +21,40 @@ bool may_lie_between(const Op& op) {
   return op.guard < 0 && kPlain.contains(op.in->opcode);
 }
 
-bool is_plain_word(const Op& op) {
+// One element of every width, from a register and an offset.
+bool is_plain_element(const Op& op) {
   const ptx::Instruction& in = *op.in;
-  if (in.opcode != "ld" || op.guard >= 0 || in.space() != ptx::Space::kShared || in.vector() != 1) return false;
-  for (const auto* strong : {"volatile", "relaxed", "acquire", "mmio", "shared::cluster"})
+  if (in.opcode != "ld" || op.guard >= 0 || in.vector() != 1 || in.has("shared::cluster")) return false;
+  if (in.space() != ptx::Space::kGlobal && in.space() != ptx::Space::kShared) return false;
+  for (const auto* strong : {"volatile", "relaxed", "acquire", "mmio"})
     if (in.has(strong)) return false;
-  return ptx::bits_of(in.type()) == 32 && op.args.size() > 1 && op.args[1].kind == ArgKind::kAddress &&
-         op.args[1].elements.empty() && op.args[1].reg >= 0 && op.args[1].bits % 4 == 0 && op.args[1].bits < kFarthest;
+  const unsigned bits = ptx::bits_of(in.type());
+  return bits >= 8 && bits <= 64 && op.args.size() > 1 && op.args[0].kind == ArgKind::kReg &&
+         op.args[1].kind == ArgKind::kAddress && op.args[1].elements.empty() && op.args[1].reg >= 0 &&
+         op.args[1].bits % (bits / 8) == 0 && op.args[1].bits < kFarthest;
 }
 
 }  // namespace
 
-// This load and those after it that read from the same address but for the offset.
-std::vector<const Op*> Emitter::loads_together(const Op& op) const {
-  std::vector<const Op*> found;
+// This load and those after it that read elements of the same width from the same address but for the offset.
+Emitter::LoadGroup Emitter::alike_together(const Op& op, size_t most) const {
+  LoadGroup found;
   const auto& ops = f_.blocks[static_cast<size_t>(block_)].ops;
-  if (!is_plain_word(op) || &op < ops.data() || &op >= ops.data() + ops.size()) return found;
+  if (!is_plain_element(op) || &op < ops.data() || &op >= ops.data() + ops.size()) return found;
   const int base = op.args[1].reg;
-  for (const Op* next = &op; next < ops.data() + ops.size() && found.size() < kMostTogether; ++next) {
-    const bool load = is_plain_word(*next);
+  found.first = found.last = op.args[1].bits;
+  const auto alike = [&](const Op& other) {
+    return other.args[1].reg == base && other.in->space() == op.in->space() &&
+           ptx::bits_of(other.in->type()) == ptx::bits_of(op.in->type()) && !loaded_.contains(&other);
+  };
+  for (const Op* next = &op; next < ops.data() + ops.size() && found.ops.size() < most; ++next) {
+    const bool load = is_plain_element(*next);
     if (!load && !may_lie_between(*next)) break;
-    if (load && next->args[1].reg == base) found.push_back(next);
+    if (load && alike(*next)) {
+      found.ops.push_back(next);
+      found.first = std::min(found.first, next->args[1].bits);
+      found.last = std::max(found.last, next->args[1].bits);
+    }
     bool redefined = false;
     for_definitions(*next, op_info(*next, entry_).definitions, [&](int reg) { redefined |= reg == base; });
     if (redefined) break;
@@ -48,18 +62,160 @@ std::vector<const Op*> Emitter::loads_together(const Op& op) const {
   return found;
 }
 
-// The values wait in loaded_ for their instructions.
-bool Emitter::load_together(const Op& op, const Location& l) {
+// `ways`: what each block that leads here has loaded.
+void Emitter::merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways) {
+  for (size_t i = 0; i < group.ops.size(); ++i) {
+    auto* phi = b_.CreatePHI(ways[0].values[i]->getType(), static_cast<unsigned>(ways.size()));
+    for (const LoadWay& way : ways) phi->addIncoming(way.values[i], way.end);
+    loaded_[group.ops[i]] = phi;
+  }
+}
+
+Emitter::LoadWay Emitter::load_group_slow(const LoadGroup& group, const Location& l, unsigned bytes, V mask) {
+  LoadWay way;
+  for (const Op* one : group.ops) {
+    Location place = l;
+    place.offset = one->args[1].bits;
+    way.values.push_back(load_slow(*one, place, bytes, 1, mask)[0]);
+    if (!l.address->getType()->isVectorTy()) way.values.back() = scalar_of(way.values.back());
+  }
+  way.end = b_.GetInsertBlock();
+  return way;
+}
+
+// From one address for all lanes.
+bool Emitter::load_scalars_together(const Op& op, const Location& l) {
+  if (l.narrow || l.address->getType()->isVectorTy()) return false;
+  const LoadGroup group = alike_together(op, kMostScalars);
+  if (group.ops.size() < 2) return false;
+  const unsigned bytes = ptx::bits_of(op.in->type()) / 8;
+  V mask = op_mask(op), begin = b_.CreateAdd(l.address, i64(group.first));
+  V ok = b_.CreateAnd(range_ok(l, begin, group.last - group.first + bytes),
+                      b_.CreateICmpEQ(b_.CreateAnd(begin, i64(bytes - 1)), i64(0)));
+  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+  likely(ok, fast, slow);
+  b_.SetInsertPoint(fast);
+  V pointer = direct_pointer(l, begin);
+  LoadWay quick{{}, fast};
+  for (const Op* one : group.ops) {
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, one->args[1].bits - group.first);
+    quick.values.push_back(b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), p, llvm::Align(bytes)));
+  }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(slow);
+  const LoadWay careful = load_group_slow(group, l, bytes, mask);
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  merge_group(group, {quick, careful});
+  return true;
+}
+
+// Of elements that lie side by side from lane to lane, each half of the warp from its own start; else each lane's own.
+bool Emitter::load_rows_together(const Op& op, const Location& l) {
+  const unsigned bytes = ptx::bits_of(op.in->type()) / 8;
+  const bool wide = bytes == 8;
+  if (!l.address->getType()->isVectorTy()) return false;
+  if (!wide && (bytes != 4 || l.space == ptx::Space::kShared)) return false;
+  const LoadGroup group = alike_together(op, wide ? kMostTogether / 2 : kMostTogether);
+  if (group.ops.size() < 2) return false;
+  const uint64_t reach = group.last - group.first;
+  Location begin = l;
+  begin.offset = group.first;
+  V mask = op_mask(op), starts[2], ok = consecutive(begin, mask, bytes, starts);
+  for (V start : starts) ok = b_.CreateAnd(ok, range_ok(l, start, 16ull * bytes + reach));
+  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+  likely(ok, fast, slow);
+  b_.SetInsertPoint(fast);
+  std::vector<LoadWay> ways{{{}, fast}};
+  V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
+  for (const Op* one : group.ops) {
+    const uint64_t further = one->args[1].bits - group.first;
+    prefetch(l, b_.CreateAdd(starts[0], i64(further)), false);
+    ways[0].values.push_back(masked_halves(places, further, bytes, mask));
+  }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(slow);
+  if (m_->avx512) {
+    ways.push_back(gather_group(group, l, bytes, mask, done));
+  } else if (l.space == ptx::Space::kShared) {
+    ways.push_back(halves_group(group, l, bytes, mask, done));
+  }
+  ways.push_back(load_group_slow(group, l, bytes, mask));
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  merge_group(group, ways);
+  return true;
+}
+
+// Goes to `done` where all lanes may read directly; the caller goes on where they may not.
+Emitter::LoadWay Emitter::gather_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask,
+                                       llvm::BasicBlock* done) {
+  auto* gather = llvm::BasicBlock::Create(c_, "gather", fn_);
+  auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
+  Location place = l;
+  place.offset = group.first;
+  likely(all_direct(place, mask, group.last - group.first + bytes, bytes), gather, helper);
+  b_.SetInsertPoint(gather);
+  auto* type = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), kLanes);
+  LoadWay way{{}, gather};
+  for (const Op* one : group.ops) {
+    place.offset = one->args[1].bits;
+    way.values.push_back(b_.CreateMaskedGather(type, lane_pointers(place), llvm::Align(bytes), lanes_of(mask),
+                                               llvm::Constant::getNullValue(type)));
+  }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(helper);
+  return way;
+}
+
+// As gather_group(), where each half of the warp reads one place.
+Emitter::LoadWay Emitter::halves_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask,
+                                       llvm::BasicBlock* done) {
+  auto* halves = llvm::BasicBlock::Create(c_, "halves", fn_);
+  auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
+  Location place = l;
+  place.offset = group.first;
+  V starts[2];
+  likely(half_places(place, mask, group.last - group.first + bytes, bytes, starts), halves, helper);
+  b_.SetInsertPoint(halves);
+  V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
+  LoadWay way{{}, halves};
+  for (const Op* one : group.ops) way.values.push_back(splat_halves(places, one->args[1].bits - group.first, bytes));
+  b_.CreateBr(done);
+  b_.SetInsertPoint(helper);
+  return way;
+}
+
+// Two runs of 16 elements, `further` bytes on from these places; lanes that do not take part read nothing.
+V Emitter::masked_halves(V places[2], uint64_t further, unsigned bytes, V mask) {
+  auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16);
+  V parts[2];
+  for (int h = 0; h < 2; ++h) {
+    V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
+                               llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], further);
+    parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), lanes, llvm::Constant::getNullValue(half));
+  }
+  llvm::SmallVector<int> both;
+  for (int i = 0; i < static_cast<int>(kLanes); ++i) both.push_back(i);
+  return b_.CreateShuffleVector(parts[0], parts[1], both);
+}
+
+// Of words of shared memory, where each half of the warp reads within 64 bytes.
+bool Emitter::load_windows_together(const Op& op, const Location& l) {
   if (!m_->avx512 || l.space != ptx::Space::kShared || !l.address->getType()->isVectorTy()) return false;
-  const std::vector<const Op*> group = loads_together(op);
-  if (group.size() < 2) return false;
-  uint64_t farthest = 0;
-  for (const Op* one : group) farthest = std::max(farthest, one->args[1].bits);
+  if (ptx::bits_of(op.in->type()) != 32) return false;
+  const LoadGroup group = alike_together(op, kMostTogether);
+  if (group.ops.size() < 2) return false;
   V mask = op_mask(op), address = b_.CreateTrunc(l.address, int_type(32, true)), heads[2];
   V index = nullptr, ok = half_windows(address, mask, heads, &index);
   for (V head : heads) {
     ok = b_.CreateAnd(ok, b_.CreateICmpULT(head, shared_bytes_));
-    ok = b_.CreateAnd(ok, b_.CreateICmpULT(b_.CreateAdd(head, i32(static_cast<uint32_t>(farthest))), shared_bytes_));
+    ok = b_.CreateAnd(ok, b_.CreateICmpULT(b_.CreateAdd(head, i32(static_cast<uint32_t>(group.last))), shared_bytes_));
     ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(head, i32(3)), i32(0)));
   }
   auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
@@ -67,25 +223,26 @@ bool Emitter::load_together(const Op& op, const Location& l) {
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
   likely(ok, fast, slow);
   b_.SetInsertPoint(fast);
-  std::vector<V> quick, careful;
-  for (const Op* one : group) quick.push_back(permuted_halves(heads, one->args[1].bits, index));
+  LoadWay quick{{}, fast}, careful;
+  for (const Op* one : group.ops) quick.values.push_back(permuted_halves(heads, one->args[1].bits, index));
   b_.CreateBr(done);
   b_.SetInsertPoint(slow);
-  for (const Op* one : group) {
+  for (const Op* one : group.ops) {
     Location place = l;
     place.offset = one->args[1].bits;
-    careful.push_back(can_scatter(4, 1) ? load_lanes(*one, place, 4, 1)[0] : load_slow(*one, place, 4, 1, mask)[0]);
+    careful.values.push_back(can_scatter(4, 1) ? load_lanes(*one, place, 4, 1)[0]
+                                               : load_slow(*one, place, 4, 1, mask)[0]);
   }
-  auto* slow_end = b_.GetInsertBlock();
+  careful.end = b_.GetInsertBlock();
   b_.CreateBr(done);
   b_.SetInsertPoint(done);
-  for (size_t i = 0; i < group.size(); ++i) {
-    auto* phi = b_.CreatePHI(quick[i]->getType(), 2);
-    phi->addIncoming(quick[i], fast);
-    phi->addIncoming(careful[i], slow_end);
-    loaded_[group[i]] = phi;
-  }
+  merge_group(group, {quick, careful});
   return true;
+}
+
+// The values wait in loaded_ for their instructions.
+bool Emitter::load_together(const Op& op, const Location& l) {
+  return load_windows_together(op, l) || load_scalars_together(op, l) || load_rows_together(op, l);
 }
 
 }  // namespace bandsaw::soft
