@@ -26,6 +26,8 @@ struct UserObject;
 unsigned next_graph_id();
 // The same for a node among those of its graph.
 unsigned local_id(CUgraphNode node);
+// What cuGraphNodeGetParams tells.
+CUresult describe_node(CUgraphNode node, CUgraphNodeParams* params);
 
 // A graph or an executable graph.
 struct GraphRecord {

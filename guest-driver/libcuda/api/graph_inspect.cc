@@ -129,6 +129,12 @@ unsigned next_graph_id() {
   return next.fetch_add(1);
 }
 
+CUresult describe_node(CUgraphNode node, CUgraphNodeParams* params) {
+  *params = {};
+  const CUresult result = cuGraphNodeGetType(node, &params->type);
+  return result == CUDA_SUCCESS ? read_params(node, params) : result;
+}
+
 unsigned local_id(CUgraphNode node) { return static_cast<unsigned>(to_wire(node)); }
 
 }  // namespace bandsaw::libcuda
@@ -138,10 +144,7 @@ using namespace bandsaw::libcuda;  // NOLINT: entry points below
 extern "C" {
 
 CUresult cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParams* params) {
-  if (!params) return CUDA_ERROR_INVALID_VALUE;
-  *params = {};
-  const CUresult result = cuGraphNodeGetType(node, &params->type);
-  return result == CUDA_SUCCESS ? read_params(node, params) : result;
+  return params ? describe_node(node, params) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphNodeGetContainingGraph(CUgraphNode node, CUgraph* graph) {
