@@ -43,6 +43,17 @@ bool one_core() { return cores() < 2; }
 // With many cores polling costs the runner nothing: any sleep that a poll could have spared was a mistake.
 bool many_cores() { return cores() >= 4; }
 
+// How long a poll keeps its core whatever happens, and how long a yield takes at least that has given it to another
+// thread: one that has work, as the runner that is to answer may have. With more threads than cores, polls that keep
+// their cores hold up all answers, those they wait for as well.
+constexpr uint64_t kUnyielding = 50'000, kTaken = 20'000;  // ns
+
+bool core_is_wanted() {
+  const uint64_t before = nanoseconds();
+  sched_yield();
+  return nanoseconds() - before > kTaken;
+}
+
 uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
 
 // Of a wait that is long because kernels are compiled: once, until none are any more.
@@ -75,7 +86,8 @@ template <typename Ready>
 bool CommandRing::wait_until(Ready ready) {
   if (ready()) return true;
   const uint64_t start = one_core() ? 0 : nanoseconds();
-  while (start && nanoseconds() - start < spin_) {
+  for (uint64_t spun = 0; start && spun < spin_; spun = nanoseconds() - start) {
+    if (spun > kUnyielding && core_is_wanted()) break;
     for (int i = 0; i < 16; i++) {
       if (ready()) {
         spin_ = spin_most_;
