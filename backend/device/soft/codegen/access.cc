@@ -212,16 +212,15 @@ bool Emitter::can_scatter(unsigned bytes, unsigned count) const {
   return m_->avx512 && accesses_ <= kMostInline && count == 1 && (bytes == 4 || bytes == 8);
 }
 
-// i1: every active lane's address is aligned and lies where it may be touched directly.
-V Emitter::all_direct(const Location& l, V mask, uint64_t bytes, uint64_t align) {
-  if (align == 0) align = bytes;
+// i1: every active lane's address is aligned, and `reach` bytes from it may be touched directly.
+V Emitter::all_direct(const Location& l, V mask, uint64_t reach, uint64_t align) {
   V address = address_of(l), inside;
   if (l.space == ptx::Space::kShared) {
-    V room = intrinsic(llvm::Intrinsic::usub_sat, {b_.CreateZExt(shared_bytes_, b_.getInt64Ty()), i64(bytes - 1)});
+    V room = intrinsic(llvm::Intrinsic::usub_sat, {b_.CreateZExt(shared_bytes_, b_.getInt64Ty()), i64(reach - 1)});
     inside = b_.CreateICmpULT(address, splat(room));
   } else {
     inside =
-        b_.CreateICmpULE(b_.CreateSub(address, splat(i64(m_->window_base))), splat(i64(VGPU_WINDOW_BYTES - bytes)));
+        b_.CreateICmpULE(b_.CreateSub(address, splat(i64(m_->window_base))), splat(i64(VGPU_WINDOW_BYTES - reach)));
   }
   V aligned =
       b_.CreateICmpEQ(b_.CreateAnd(address, splat(i64(align - 1))), llvm::Constant::getNullValue(address->getType()));
@@ -315,7 +314,7 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
   if (can_scatter(bytes, count)) {
     gather = llvm::BasicBlock::Create(c_, "gather", fn_);
     auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
-    likely(all_direct(l, mask, bytes), gather, helper);
+    likely(all_direct(l, mask, bytes, bytes), gather, helper);
     b_.SetInsertPoint(gather);
     gathered = b_.CreateMaskedGather(quick[0]->getType(), lane_pointers(l), llvm::Align(bytes), lanes_of(mask),
                                      llvm::Constant::getNullValue(quick[0]->getType()));
@@ -449,7 +448,7 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   if (lanes && can_scatter(bytes, count)) {
     auto* scatter = llvm::BasicBlock::Create(c_, "scatter", fn_);
     auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
-    likely(all_direct(l, mask, bytes), scatter, helper);
+    likely(all_direct(l, mask, bytes, bytes), scatter, helper);
     b_.SetInsertPoint(scatter);
     b_.CreateMaskedScatter(splat(values[0]), lane_pointers(l), llvm::Align(bytes), lanes_of(mask));
     b_.CreateBr(done);

@@ -156,32 +156,34 @@ class Emitter {
   V direct_pointer(const Location& l, V address);
   void prefetch(const Location& l, V address, bool write);
   bool can_scatter(unsigned bytes, unsigned count) const;
-  V all_direct(const Location& l, V mask, uint64_t bytes, uint64_t align = 0);
+  V all_direct(const Location& l, V mask, uint64_t reach, uint64_t align);
   V lane_pointers(const Location& l);
   V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
   V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
   V half_windows(V address, V mask, V heads[2], V* index);
   V permuted_halves(V heads[2], uint64_t offset, V index);
-  bool load_together(const Op& op, const Location& l);
+  // Loads of one width from one register.
   struct LoadGroup {
     std::vector<const Op*> ops;
-    uint64_t first = 0, last = 0;  // offsets from their register
+    uint64_t first = 0, last = 0;  // offsets from the register
   };
+  // One way to load them, and the block in which it ends.
   struct LoadWay {
     std::vector<V> values;
     llvm::BasicBlock* end = nullptr;
   };
-  LoadGroup alike_together(const Op& op, size_t most) const;
-  void merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways);
-  LoadWay load_group_slow(const LoadGroup& group, const Location& l, unsigned bytes, V mask);
-  LoadWay gather_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask, llvm::BasicBlock* done);
-  bool load_rows_together(const Op& op, const Location& l);
-  V masked_halves(V places[2], uint64_t further, unsigned bytes, V mask);
-  LoadWay halves_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask, llvm::BasicBlock* done);
-  V half_places(const Location& l, V mask, uint64_t reach, uint64_t align, V starts[2]);
-  V splat_halves(V places[2], uint64_t further, unsigned bytes);
+  bool load_together(const Op& op, const Location& l);
   bool load_windows_together(const Op& op, const Location& l);
   bool load_scalars_together(const Op& op, const Location& l);
+  bool load_rows_together(const Op& op, const Location& l);
+  LoadGroup alike_together(const Op& op, size_t most) const;
+  LoadWay load_group_slow(const LoadGroup& group, const Location& l, unsigned bytes, V mask);
+  LoadWay gather_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask, llvm::BasicBlock* done);
+  LoadWay halves_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask, llvm::BasicBlock* done);
+  void merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways);
+  V masked_halves(V places[2], uint64_t further, unsigned bytes, V mask);
+  V half_places(const Location& l, V mask, uint64_t reach, uint64_t align, V starts[2]);
+  V splat_halves(V places[2], uint64_t further, unsigned bytes);
   V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);
   std::vector<V> load_halves(const Location& l, V mask, unsigned bytes, unsigned count, llvm::BasicBlock* halves,
                              llvm::BasicBlock* other);
