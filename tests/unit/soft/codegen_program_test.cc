@@ -296,5 +296,43 @@ TEST(CodegenProgram, LoadingTwiceGivesIndependentCode) {
   EXPECT_NE(a->entry("k", &log), b->entry("k", &log));
 }
 
+// A loop that waits for others gives way to them. One that only counts waits for nobody.
+TEST(CodegenProgram, CountingWaitsForNobody) {
+  reset_memory();
+  Kernels k(R"(.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry count(.param .u64 at) {
+  .reg .b32 %r<3>; .reg .b64 %d; .reg .pred %p;
+  ld.param.u64 %d, [at]; mov.u32 %r1, 0;
+again:
+  atom.global.add.u32 %r2, [%d], 1; add.u32 %r1, %r1, 1;
+  setp.lt.u32 %p, %r1, 1000; @%p bra again;
+  ret;
+}
+.visible .entry count_to(.param .u64 at) {
+  .reg .b32 %r<3>; .reg .b64 %d; .reg .pred %p;
+  ld.param.u64 %d, [at];
+again:
+  atom.global.add.u32 %r2, [%d], 1;
+  setp.lt.u32 %p, %r2, 32000; @%p bra again;
+  ret;
+}
+)");
+  ASSERT_TRUE(k.ok()) << k.log();
+  std::string log;
+  EXPECT_FALSE(k.program().kernel("count", &log)->uses_barrier);
+  EXPECT_TRUE(k.program().kernel("count_to", &log)->uses_barrier);
+  auto* at = array<uint32_t>(1);
+  *at = 0;
+  const Outcome counted = k.launch("count", {}, at);
+  EXPECT_EQ(*at, 32000u);
+  EXPECT_EQ(counted.yields, 0u);
+  *at = 0;
+  const Outcome waited = k.launch("count_to", {}, at);
+  EXPECT_EQ(*at, 32032u);
+  EXPECT_GT(waited.yields, 0u);
+}
+
 }  // namespace
 }  // namespace bandsaw::soft::test

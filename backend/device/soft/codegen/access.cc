@@ -207,6 +207,20 @@ V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
   return b_.CreateAnd(ok, b_.CreateICmpEQ(low, i64(0)));
 }
 
+// <16 x i1>: the lanes of one half, for elements of so many bytes. Bits become a mask in one instruction of AVX-512;
+// for AVX2, LLVM would take out one bit after the other, unless each lane is told to look at its own.
+V Emitter::half_lanes(V mask, int half, unsigned bytes) {
+  if (m_->avx512 || bytes < 4) {
+    return b_.CreateBitCast(b_.CreateTrunc(half ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
+                            llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
+  }
+  auto* element = b_.getIntNTy(8 * bytes);
+  llvm::SmallVector<llvm::Constant*, 16> own;
+  for (unsigned lane = 0; lane < 16; ++lane) own.push_back(llvm::ConstantInt::get(element, 1u << (16 * half + lane)));
+  V bits = b_.CreateAnd(b_.CreateVectorSplat(16, b_.CreateZExt(mask, element)), llvm::ConstantVector::get(own));
+  return b_.CreateICmpNE(bits, llvm::Constant::getNullValue(bits->getType()));
+}
+
 bool Emitter::can_scatter(unsigned bytes, unsigned count) const {
   constexpr size_t kMostInline = 24;
   return m_->avx512 && accesses_ <= kMostInline && count == 1 && (bytes == 4 || bytes == 8);
@@ -298,9 +312,8 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
       if (count > 1) {
         parts[h] = b_.CreateAlignedLoad(half, p, llvm::Align(bytes));
       } else {
-        V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
-                                   llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
-        parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), lanes, llvm::Constant::getNullValue(half));
+        parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), half_lanes(mask, h, bytes),
+                                       llvm::Constant::getNullValue(half));
       }
     }
     for (unsigned i = 0; i < count; ++i)
@@ -421,10 +434,8 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
     for (int h = 0; h < 2; ++h) {
       V p = direct_pointer(l, starts[h]);
       if (count == 1) {
-        V active = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
-                                    llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
         b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes),
-                             active);
+                             half_lanes(mask, h, bytes));
         continue;
       }
       std::vector<V> parts;  // interleave: element i of lane x goes to x * count + i

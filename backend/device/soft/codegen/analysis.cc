@@ -20,6 +20,7 @@ class Analyser {
 
   Analysis run() {
     for (auto& b : f_.blocks) graph_.push_back(b.successors);
+    find_read();
     order();
     occurrences();
     meet_ = meeting_blocks(graph_, a_.order);
@@ -36,6 +37,21 @@ class Analyser {
   }
 
  private:
+  void find_read() {
+    a_.read.assign(f_.registers.size(), false);
+    for (const auto& block : f_.blocks) {
+      for (const Op& op : block.ops) for_uses(op, op_info(op, entry_).definitions, [&](int r) { a_.read[r] = true; });
+    }
+  }
+
+  // What counts, and does not look at what it has counted to, waits for nobody.
+  bool waits(const Op& op) const {
+    if (op.in->opcode != "atom") return may_spin(op);
+    bool looks = false;
+    for_definitions(op, op_info(op, entry_).definitions, [&](int r) { looks = looks || a_.read[r]; });
+    return looks;
+  }
+
   void order() {
     std::vector<int> rank(n_);
     for (size_t i = 0; i < n_; ++i) rank[i] = -static_cast<int>(i);
@@ -56,7 +72,7 @@ class Analyser {
     spin_block_.assign(n_, false);
     for (int b : a_.order) {
       a_.in_cycle[b] = cyclic[component[b]];
-      for (auto& op : f_.blocks[b].ops) spin_block_[b] = spin_block_[b] || may_spin(op);
+      for (auto& op : f_.blocks[b].ops) spin_block_[b] = spin_block_[b] || waits(op);
       if (spin_block_[b] && a_.in_cycle[b]) spinning[component[b]] = true;
     }
     for (int b : a_.order) a_.spins[b] = spinning[component[b]];

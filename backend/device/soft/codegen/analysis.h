@@ -26,6 +26,7 @@ struct Analysis {
   std::vector<int> index_in_region;
   std::vector<Region> regions;
   std::vector<bool> in_cycle;  // per block
+  std::vector<bool> read;      // per register: something uses it
   std::vector<bool> spins;     // per block: in a cycle with memory that others may change
   std::vector<bool> exposed;   // per register: live into some block
   std::vector<bool> single;    // per register: one definition, and it dominates all uses

@@ -35,23 +35,31 @@ const AtomicType* atomic_type(ptx::Type type) {
 }
 
 // Whether anything reads what the operand defines.
-bool Emitter::is_read(const Arg& to) {
-  if (to.kind != ArgKind::kReg) return to.kind != ArgKind::kSink;
-  if (read_registers_.empty()) {
-    read_registers_.resize(f_.registers.size());
-    for (const auto& block : f_.blocks)
-      for (const auto& op : block.ops)
-        for_uses(op, op_info(op, entry_).definitions, [&](int r) { read_registers_[r] = true; });
-  }
-  return read_registers_[to.reg];
+bool Emitter::is_read(const Arg& to) const {
+  return to.kind == ArgKind::kReg ? a_.read[to.reg] : to.kind != ArgKind::kSink;
 }
 
 // Counting in shared memory is what atomics do most.
 void Emitter::shared_add(const Op& op, const Location& l, V value) {
-  V addresses = frame_scratch("in1", 8 * kLanes), a = frame_scratch("in0", 8 * kLanes);
-  b_.CreateStore(b_.CreateTrunc(splat(address_of(l)), int_type(32, true)), addresses);
+  V addresses = frame_scratch("in1", 8 * kLanes), a = frame_scratch("in0", 8 * kLanes), mask = op_mask(op);
+  V address = b_.CreateTrunc(splat(address_of(l)), int_type(32, true));
+  b_.CreateStore(address, addresses);
   b_.CreateStore(splat(value), a);
-  call_helper("bsw_shared_add", b_.getVoidTy(), {warp_, op_mask(op), addresses, a});
+  V room = intrinsic(llvm::Intrinsic::usub_sat, {shared_bytes_, i32(3)});
+  V aligned = b_.CreateICmpEQ(b_.CreateAnd(address, konst(3, 32)), konst(0, 32));
+  V inside = b_.CreateAnd(aligned, b_.CreateICmpULT(address, b_.CreateVectorSplat(kLanes, room)));
+  V all = b_.CreateICmpEQ(b_.CreateAnd(bits_of_vector(inside), mask), i32(~0u));
+  auto* plain = llvm::BasicBlock::Create(c_, "plain", fn_);
+  auto* careful = llvm::BasicBlock::Create(c_, "careful", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+  likely(all, plain, careful);
+  b_.SetInsertPoint(plain);
+  call_helper("bsw_shared_add_all", b_.getVoidTy(), {shared_ptr_, addresses, a});
+  b_.CreateBr(done);
+  b_.SetInsertPoint(careful);
+  call_helper("bsw_shared_add", b_.getVoidTy(), {warp_, mask, addresses, a});
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
 }
 
 // atom.exch and atom.cas of 128 bits.

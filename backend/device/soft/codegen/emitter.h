@@ -155,6 +155,7 @@ class Emitter {
   V range_ok(const Location& l, V address, uint64_t bytes);
   V direct_pointer(const Location& l, V address);
   void prefetch(const Location& l, V address, bool write);
+  V half_lanes(V mask, int half, unsigned bytes);
   bool can_scatter(unsigned bytes, unsigned count) const;
   V all_direct(const Location& l, V mask, uint64_t reach, uint64_t align);
   V lane_pointers(const Location& l);
@@ -297,7 +298,7 @@ class Emitter {
   // atomics.cc
   void op_atom(const Op& op);
   void wide_atom(const Op& op);
-  bool is_read(const Arg& to);
+  bool is_read(const Arg& to) const;
   void shared_add(const Op& op, const Location& l, V value);
 
   // sync.cc
@@ -372,7 +373,6 @@ class Emitter {
   V spin_counter_ = nullptr, arrived_slot_ = nullptr;
   std::vector<V> slots_;  // of registers
   std::vector<llvm::Type*> slot_types_;
-  std::vector<bool> read_registers_;  // by any instruction; filled when first asked for
   mutable std::vector<std::pair<const Op*, int>>
       definitions_;  // per register: its only definition and that one's block
   std::vector<llvm::BasicBlock*> blocks_;

@@ -117,7 +117,7 @@ bool Emitter::load_rows_together(const Op& op, const Location& l) {
   const unsigned bytes = ptx::bits_of(op.in->type()) / 8;
   const bool wide = bytes == 8;
   if (!l.address->getType()->isVectorTy()) return false;
-  if (!wide && (bytes != 4 || l.space == ptx::Space::kShared)) return false;
+  if (!wide && bytes != 4) return false;
   const LoadGroup group = alike_together(op, wide ? kMostTogether / 2 : kMostTogether);
   if (group.ops.size() < 2) return false;
   const uint64_t reach = group.last - group.first;
@@ -195,10 +195,9 @@ V Emitter::masked_halves(V places[2], uint64_t further, unsigned bytes, V mask) 
   auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16);
   V parts[2];
   for (int h = 0; h < 2; ++h) {
-    V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
-                               llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
     V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], further);
-    parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), lanes, llvm::Constant::getNullValue(half));
+    parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), half_lanes(mask, h, bytes),
+                                   llvm::Constant::getNullValue(half));
   }
   llvm::SmallVector<int> both;
   for (int i = 0; i < static_cast<int>(kLanes); ++i) both.push_back(i);

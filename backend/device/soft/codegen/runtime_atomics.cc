@@ -194,28 +194,27 @@ void all_lanes(WarpState* warp, uint32_t mask, const uint64_t* addresses, const 
   }
 }
 
+void add_to(std::byte* at, uint32_t value) {
+  uint32_t sum;
+  std::memcpy(&sum, at, 4);
+  sum += value;
+  std::memcpy(at, &sum, 4);
+}
+
 }  // namespace
 
 extern "C" {
-// red.shared.add of 32 bits, and atom without a use of its result.
+// red.shared.add of 32 bits, and atom without a use of its result: in all lanes, whose addresses have been checked.
+static void bsw_shared_add_all(std::byte* shared, const uint32_t* addresses, const uint32_t* a) {
+#pragma GCC unroll 32
+  for (uint32_t l = 0; l < kWarpLanes; ++l) add_to(shared + addresses[l], a[l]);
+}
+
+// The same, of some lanes or anywhere.
 static void bsw_shared_add(WarpState* warp, uint32_t mask, const uint32_t* addresses, const uint32_t* a) {
-  std::byte* const shared = warp->shared;
-  const uint32_t limit = warp->shared_bytes;
-  uint32_t bad = 0;
-  for (uint32_t l = 0; l < kWarpLanes; ++l)
-    bad |= (uint64_t{addresses[l]} + 4 > limit || addresses[l] % 4 ? 1u : 0u) << l;
-  const auto add_to = [&](std::byte* at, uint32_t value) {
-    uint32_t old;
-    std::memcpy(&old, at, 4);
-    old += value;
-    std::memcpy(at, &old, 4);
-  };
-  if (mask == ~0u && !bad) {
-    for (uint32_t l = 0; l < kWarpLanes; ++l) add_to(shared + addresses[l], a[l]);
-    return;
-  }
   for_lanes(mask, [&](uint32_t l) {
-    add_to(bad >> l & 1 ? resolve(warp, l, addresses[l], 4, AccessSpace::kShared, true).pointer : shared + addresses[l],
+    const bool bad = uint64_t{addresses[l]} + 4 > warp->shared_bytes || addresses[l] % 4;
+    add_to(bad ? resolve(warp, l, addresses[l], 4, AccessSpace::kShared, true).pointer : warp->shared + addresses[l],
            a[l]);
   });
 }
@@ -291,6 +290,7 @@ void reduce_elements(WarpState* warp, uint64_t address, const std::byte* data, u
 void add_atomic_symbols(SymbolTable* table) {
   table->push_back({"bsw_atomic", (void*)bsw_atomic});
   table->push_back({"bsw_shared_add", (void*)bsw_shared_add});
+  table->push_back({"bsw_shared_add_all", (void*)bsw_shared_add_all});
   table->push_back({"bsw_wide_atomic", (void*)bsw_wide_atomic});
 }
 
