@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/graph.h"
