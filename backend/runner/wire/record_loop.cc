@@ -1,12 +1,12 @@
 #include "backend/runner/wire/record_loop.h"
 
-#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 
 #include "memory/base/eventfd.h"
 #include "memory/base/log.h"
+#include "memory/base/yield.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -22,8 +22,6 @@ constexpr unsigned kManyCores = 8;
 // Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
 constexpr microseconds kSomewhatLonger{200};
 constexpr microseconds kYieldEvery{5};
-// A yield that takes longer has given the core to somebody who had work for it.
-constexpr microseconds kTaken{20};
 // How long work waits at a gate before the rings are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kGateProbe = microseconds(200);
 constexpr int kGateProbesMost = 4;
@@ -299,9 +297,7 @@ bool RecordLoop::poll_on() {
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;
-    const auto before = Clock::now();
-    sched_yield();
-    if (Clock::now() - before > kTaken) return false;
+    if (core_is_wanted()) return false;
   }
   return false;
 }

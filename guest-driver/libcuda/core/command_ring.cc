@@ -10,6 +10,7 @@
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "memory/base/clock.h"
+#include "memory/base/yield.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -43,16 +44,9 @@ bool one_core() { return cores() < 2; }
 // With many cores polling costs the runner nothing: any sleep that a poll could have spared was a mistake.
 bool many_cores() { return cores() >= 4; }
 
-// How long a poll keeps its core whatever happens, and how long a yield takes at least that has given it to another
-// thread: one that has work, as the runner that is to answer may have. With more threads than cores, polls that keep
-// their cores hold up all answers, those they wait for as well.
-constexpr uint64_t kUnyielding = 50'000, kTaken = 20'000;  // ns
-
-bool core_is_wanted() {
-  const uint64_t before = nanoseconds();
-  sched_yield();
-  return nanoseconds() - before > kTaken;
-}
+// How long a poll keeps its core whatever happens. With more threads than cores, polls that keep their cores hold up
+// all answers, those they wait for as well.
+constexpr uint64_t kUnyielding = 50'000;  // ns
 
 uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
 
