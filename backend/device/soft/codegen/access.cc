@@ -262,6 +262,18 @@ V Emitter::half_places(const Location& l, V mask, uint64_t reach, uint64_t align
   return ok;
 }
 
+// Two runs of 16 elements, `further` bytes on from these places; lanes that do not take part read nothing.
+V Emitter::masked_halves(V places[2], uint64_t further, unsigned bytes, V mask) {
+  auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16);
+  V parts[2];
+  for (int h = 0; h < 2; ++h) {
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], further);
+    parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), half_lanes(mask, h, bytes),
+                                   llvm::Constant::getNullValue(half));
+  }
+  return b_.CreateShuffleVector(parts[0], parts[1], sequence(0, 32));
+}
+
 // What lies there, `further` bytes on, in all lanes of each half.
 V Emitter::splat_halves(V places[2], uint64_t further, unsigned bytes) {
   V words[2];
@@ -294,7 +306,6 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
   auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
   std::vector<V> quick;
-  llvm::Type* element = b_.getIntNTy(bytes * 8);
   if (l.space == ptx::Space::kShared && bytes == 4 && count == 1 && m_->avx512 && l.offset % 4 == 0) {
     quick.push_back(load_shared_window(op, l, mask, slow));
     fast->eraseFromParent();
@@ -304,20 +315,17 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
     if (count > 1) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
     likely(ok, fast, slow);
     b_.SetInsertPoint(fast);
-    auto* half = llvm::FixedVectorType::get(element, 16 * count);
-    V parts[2];
     prefetch(l, starts[0], false);
-    for (int h = 0; h < 2; ++h) {
-      V p = direct_pointer(l, starts[h]);
-      if (count > 1) {
-        parts[h] = b_.CreateAlignedLoad(half, p, llvm::Align(bytes));
-      } else {
-        parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), half_lanes(mask, h, bytes),
-                                       llvm::Constant::getNullValue(half));
-      }
+    V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
+    if (count == 1) {
+      quick.push_back(masked_halves(places, 0, bytes, mask));
+    } else {
+      auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16 * count);
+      V parts[2];
+      for (int h = 0; h < 2; ++h) parts[h] = b_.CreateAlignedLoad(half, places[h], llvm::Align(bytes));
+      for (unsigned i = 0; i < count; ++i)
+        quick.push_back(b_.CreateShuffleVector(parts[0], parts[1], sequence(i, 32, count)));
     }
-    for (unsigned i = 0; i < count; ++i)
-      quick.push_back(b_.CreateShuffleVector(parts[0], parts[1], sequence(i, 32, count)));
   }
   auto* fast_end = b_.GetInsertBlock();
   b_.CreateBr(done);

@@ -179,9 +179,10 @@ class Emitter {
   bool load_rows_together(const Op& op, const Location& l);
   LoadGroup alike_together(const Op& op, size_t most) const;
   LoadWay load_group_slow(const LoadGroup& group, const Location& l, unsigned bytes, V mask);
-  LoadWay gather_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask, llvm::BasicBlock* done);
-  LoadWay halves_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask, llvm::BasicBlock* done);
-  void merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways);
+  LoadWay gather_group(const LoadGroup& group, const Location& begin, unsigned bytes, V mask, llvm::BasicBlock* done);
+  LoadWay halves_group(const LoadGroup& group, const Location& begin, unsigned bytes, V mask, llvm::BasicBlock* done);
+  LoadWay way_if(V ok, const LoadGroup& group, llvm::BasicBlock* done, const std::function<V(uint64_t offset)>& load);
+  void merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways, llvm::BasicBlock* done);
   V masked_halves(V places[2], uint64_t further, unsigned bytes, V mask);
   V half_places(const Location& l, V mask, uint64_t reach, uint64_t align, V starts[2]);
   V splat_halves(V places[2], uint64_t further, unsigned bytes);

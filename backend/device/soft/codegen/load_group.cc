@@ -62,8 +62,23 @@ Emitter::LoadGroup Emitter::alike_together(const Op& op, size_t most) const {
   return found;
 }
 
-// `ways`: what each block that leads here has loaded.
-void Emitter::merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways) {
+// The way that is taken where `ok`: `load` gets the offset of each. The caller goes on where it is not.
+Emitter::LoadWay Emitter::way_if(V ok, const LoadGroup& group, llvm::BasicBlock* done,
+                                 const std::function<V(uint64_t offset)>& load) {
+  LoadWay way{{}, llvm::BasicBlock::Create(c_, "fast", fn_)};
+  auto* other = llvm::BasicBlock::Create(c_, "slow", fn_);
+  likely(ok, way.end, other);
+  b_.SetInsertPoint(way.end);
+  for (const Op* one : group.ops) way.values.push_back(load(one->args[1].bits));
+  b_.CreateBr(done);
+  b_.SetInsertPoint(other);
+  return way;
+}
+
+// `ways`: the last one ends here.
+void Emitter::merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways, llvm::BasicBlock* done) {
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
   for (size_t i = 0; i < group.ops.size(); ++i) {
     auto* phi = b_.CreatePHI(ways[0].values[i]->getType(), static_cast<unsigned>(ways.size()));
     for (const LoadWay& way : ways) phi->addIncoming(way.values[i], way.end);
@@ -92,23 +107,13 @@ bool Emitter::load_scalars_together(const Op& op, const Location& l) {
   V mask = op_mask(op), begin = b_.CreateAdd(l.address, i64(group.first));
   V ok = b_.CreateAnd(range_ok(l, begin, group.last - group.first + bytes),
                       b_.CreateICmpEQ(b_.CreateAnd(begin, i64(bytes - 1)), i64(0)));
-  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
-  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
-  likely(ok, fast, slow);
-  b_.SetInsertPoint(fast);
   V pointer = direct_pointer(l, begin);
-  LoadWay quick{{}, fast};
-  for (const Op* one : group.ops) {
-    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, one->args[1].bits - group.first);
-    quick.values.push_back(b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), p, llvm::Align(bytes)));
-  }
-  b_.CreateBr(done);
-  b_.SetInsertPoint(slow);
-  const LoadWay careful = load_group_slow(group, l, bytes, mask);
-  b_.CreateBr(done);
-  b_.SetInsertPoint(done);
-  merge_group(group, {quick, careful});
+  const LoadWay quick = way_if(ok, group, done, [&](uint64_t offset) -> V {
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, offset - group.first);
+    return b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), p, llvm::Align(bytes));
+  });
+  merge_group(group, {quick, load_group_slow(group, l, bytes, mask)}, done);
   return true;
 }
 
@@ -125,83 +130,41 @@ bool Emitter::load_rows_together(const Op& op, const Location& l) {
   begin.offset = group.first;
   V mask = op_mask(op), starts[2], ok = consecutive(begin, mask, bytes, starts);
   for (V start : starts) ok = b_.CreateAnd(ok, range_ok(l, start, 16ull * bytes + reach));
-  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
-  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
-  likely(ok, fast, slow);
-  b_.SetInsertPoint(fast);
-  std::vector<LoadWay> ways{{{}, fast}};
   V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
-  for (const Op* one : group.ops) {
-    const uint64_t further = one->args[1].bits - group.first;
+  std::vector<LoadWay> ways{way_if(ok, group, done, [&](uint64_t offset) {
+    const uint64_t further = offset - group.first;
     prefetch(l, b_.CreateAdd(starts[0], i64(further)), false);
-    ways[0].values.push_back(masked_halves(places, further, bytes, mask));
-  }
-  b_.CreateBr(done);
-  b_.SetInsertPoint(slow);
+    return masked_halves(places, further, bytes, mask);
+  })};
   if (m_->avx512) {
-    ways.push_back(gather_group(group, l, bytes, mask, done));
+    ways.push_back(gather_group(group, begin, bytes, mask, done));
   } else if (l.space == ptx::Space::kShared) {
-    ways.push_back(halves_group(group, l, bytes, mask, done));
+    ways.push_back(halves_group(group, begin, bytes, mask, done));
   }
   ways.push_back(load_group_slow(group, l, bytes, mask));
-  b_.CreateBr(done);
-  b_.SetInsertPoint(done);
-  merge_group(group, ways);
+  merge_group(group, ways, done);
   return true;
 }
 
-// Goes to `done` where all lanes may read directly; the caller goes on where they may not.
-Emitter::LoadWay Emitter::gather_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask,
+// Each lane from its own place, where all may read directly. `begin`: of the first offset.
+Emitter::LoadWay Emitter::gather_group(const LoadGroup& group, const Location& begin, unsigned bytes, V mask,
                                        llvm::BasicBlock* done) {
-  auto* gather = llvm::BasicBlock::Create(c_, "gather", fn_);
-  auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
-  Location place = l;
-  place.offset = group.first;
-  likely(all_direct(place, mask, group.last - group.first + bytes, bytes), gather, helper);
-  b_.SetInsertPoint(gather);
   auto* type = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), kLanes);
-  LoadWay way{{}, gather};
-  for (const Op* one : group.ops) {
-    place.offset = one->args[1].bits;
-    way.values.push_back(b_.CreateMaskedGather(type, lane_pointers(place), llvm::Align(bytes), lanes_of(mask),
-                                               llvm::Constant::getNullValue(type)));
-  }
-  b_.CreateBr(done);
-  b_.SetInsertPoint(helper);
-  return way;
+  return way_if(all_direct(begin, mask, group.last - group.first + bytes, bytes), group, done, [&](uint64_t offset) {
+    Location place = begin;
+    place.offset = offset;
+    return b_.CreateMaskedGather(type, lane_pointers(place), llvm::Align(bytes), lanes_of(mask),
+                                 llvm::Constant::getNullValue(type));
+  });
 }
 
-// As gather_group(), where each half of the warp reads one place.
-Emitter::LoadWay Emitter::halves_group(const LoadGroup& group, const Location& l, unsigned bytes, V mask,
+// Where each half of the warp reads one place.
+Emitter::LoadWay Emitter::halves_group(const LoadGroup& group, const Location& begin, unsigned bytes, V mask,
                                        llvm::BasicBlock* done) {
-  auto* halves = llvm::BasicBlock::Create(c_, "halves", fn_);
-  auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
-  Location place = l;
-  place.offset = group.first;
-  V starts[2];
-  likely(half_places(place, mask, group.last - group.first + bytes, bytes, starts), halves, helper);
-  b_.SetInsertPoint(halves);
-  V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
-  LoadWay way{{}, halves};
-  for (const Op* one : group.ops) way.values.push_back(splat_halves(places, one->args[1].bits - group.first, bytes));
-  b_.CreateBr(done);
-  b_.SetInsertPoint(helper);
-  return way;
-}
-
-// Two runs of 16 elements, `further` bytes on from these places; lanes that do not take part read nothing.
-V Emitter::masked_halves(V places[2], uint64_t further, unsigned bytes, V mask) {
-  auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16);
-  V parts[2];
-  for (int h = 0; h < 2; ++h) {
-    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], further);
-    parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), half_lanes(mask, h, bytes),
-                                   llvm::Constant::getNullValue(half));
-  }
-  llvm::SmallVector<int> both;
-  for (int i = 0; i < static_cast<int>(kLanes); ++i) both.push_back(i);
-  return b_.CreateShuffleVector(parts[0], parts[1], both);
+  V starts[2], ok = half_places(begin, mask, group.last - group.first + bytes, bytes, starts);
+  V places[2] = {direct_pointer(begin, starts[0]), direct_pointer(begin, starts[1])};
+  return way_if(ok, group, done, [&](uint64_t offset) { return splat_halves(places, offset - group.first, bytes); });
 }
 
 // Of words of shared memory, where each half of the warp reads within 64 bytes.
@@ -217,15 +180,9 @@ bool Emitter::load_windows_together(const Op& op, const Location& l) {
     ok = b_.CreateAnd(ok, b_.CreateICmpULT(b_.CreateAdd(head, i32(static_cast<uint32_t>(group.last))), shared_bytes_));
     ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(head, i32(3)), i32(0)));
   }
-  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
-  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
-  likely(ok, fast, slow);
-  b_.SetInsertPoint(fast);
-  LoadWay quick{{}, fast}, careful;
-  for (const Op* one : group.ops) quick.values.push_back(permuted_halves(heads, one->args[1].bits, index));
-  b_.CreateBr(done);
-  b_.SetInsertPoint(slow);
+  const LoadWay quick = way_if(ok, group, done, [&](uint64_t offset) { return permuted_halves(heads, offset, index); });
+  LoadWay careful;
   for (const Op* one : group.ops) {
     Location place = l;
     place.offset = one->args[1].bits;
@@ -233,9 +190,7 @@ bool Emitter::load_windows_together(const Op& op, const Location& l) {
                                                : load_slow(*one, place, 4, 1, mask)[0]);
   }
   careful.end = b_.GetInsertBlock();
-  b_.CreateBr(done);
-  b_.SetInsertPoint(done);
-  merge_group(group, {quick, careful});
+  merge_group(group, {quick, careful}, done);
   return true;
 }
 
