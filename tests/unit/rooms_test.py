@@ -18,7 +18,7 @@ MAY_INCLUDE = {
                                 "memory/base/clock.h", "memory/base/range_allocator.h", "memory/managed"],
     "guest-driver/libcuda/core": ["guest-driver/libcuda", "guest-driver/uapi", "memory/base/clock.h",
                                  "memory/base/unique_fd.h", "memory/base/uuid_text.h", "memory/base/virtual_gpus.h",
-                                 "memory/managed/work_table.h"],
+                                 "memory/base/yield.h", "memory/managed/work_table.h"],
     "guest-driver/cupti": ["guest-driver/uapi", "memory/base/clock.h"],
     "guest-driver/nvml": ["guest-driver/uapi", "memory/base/uuid_text.h", "memory/base/version.h",
                           "memory/base/virtual_gpus.h"],
