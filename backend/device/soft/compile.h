@@ -91,10 +91,12 @@ class Program {
 
 struct CompileOptions {
   uint64_t window_base = 0;
-  std::string cache_directory;   // object code by content hash; empty: none
-  CodeKeeper* keeper = nullptr;  // who writes there; null: the compiler itself
+  std::string cache_directory = {};  // object code by content hash; empty: none
+  CodeKeeper* keeper = nullptr;      // who writes there; null: the compiler itself
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
+  // Kernels with more instructions are compiled in pieces of about so many, each when a warp first comes there.
+  size_t kernel_at_once = 8000, piece = 300;
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
   uint64_t checked_at_once = 4 << 20;
   bool record = false;   // code records what its warps do (WarpState::recording), for the timing model

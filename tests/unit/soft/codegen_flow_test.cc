@@ -20,15 +20,15 @@ const std::string kFlowHead = R"(.version 8.5
 const std::string kFlowEnd = "  st.global.u32 [%o], %r1;\n  ret;\n}\n";
 
 // What each lane stores.
-uint32_t* run_flow(const std::string& code, Outcome* outcome, CompileOptions::Passes passes) {
+uint32_t* run_flow(const std::string& code, Outcome* outcome, const CompileOptions& options) {
   reset_memory();
-  Kernels kernels(kFlowHead + code + kFlowEnd, "", false, passes);
+  Kernels kernels(kFlowHead + code + kFlowEnd, options);
   auto* const out = array<uint32_t>(32);
   if (kernels.ok()) *outcome = kernels.launch("k", {}, reinterpret_cast<uint64_t>(out));
   return out;
 }
 
-class Flow : public ::testing::TestWithParam<CompileOptions::Passes> {};
+class Flow : public ::testing::TestWithParam<CompileOptions> {};
 
 TEST_P(Flow, AGuardMayBeAnOperandToo) {
   Outcome outcome;
@@ -143,12 +143,13 @@ std::string many_registers(const std::string& type, uint32_t count, uint32_t gro
   return code;
 }
 
+class VeryLargeKernel : public ::testing::TestWithParam<CompileOptions> {};
+
 // Too many for all of LLVM's passes.
-TEST(VeryLargeKernel, RegistersKeepTheirValues) {
+TEST_P(VeryLargeKernel, RegistersKeepTheirValues) {
   constexpr uint32_t kRegisters = 1200, kGroup = 30;
   Outcome outcome;
-  const uint32_t* const out =
-      run_flow(many_registers("32", kRegisters, kGroup), &outcome, CompileOptions::Passes::kBySize);
+  const uint32_t* const out = run_flow(many_registers("32", kRegisters, kGroup), &outcome, GetParam());
   ASSERT_EQ(outcome.fault, 0u);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     uint32_t sum = 0;
@@ -161,7 +162,10 @@ TEST(VeryLargeKernel, RegistersKeepTheirValues) {
   }
 }
 
-TEST(VeryLargeKernel, IsRefusedWhereAStackHasNoRoomForIt) {
+INSTANTIATE_TEST_SUITE_P(AtOnce, VeryLargeKernel, ::testing::Values(CompileOptions()));
+INSTANTIATE_TEST_SUITE_P(InPieces, VeryLargeKernel, ::testing::Values(in_pieces(300)));
+
+TEST(TooLargeKernel, IsRefusedWhereAStackHasNoRoomForIt) {
   CompileOptions options;
   options.window_base = window_base();
   std::string log;
@@ -187,8 +191,9 @@ TEST_P(Flow, NoAddressIsOneOfAMulticastObject) {
   EXPECT_EQ(outcome.fault, static_cast<uint32_t>(Fault::kIllegalAddress));
 }
 
-INSTANTIATE_TEST_SUITE_P(WithAllPasses, Flow, ::testing::Values(CompileOptions::Passes::kBySize));
-INSTANTIATE_TEST_SUITE_P(WithNone, Flow, ::testing::Values(CompileOptions::Passes::kNone));
+INSTANTIATE_TEST_SUITE_P(WithAllPasses, Flow, ::testing::Values(CompileOptions()));
+INSTANTIATE_TEST_SUITE_P(WithNone, Flow, ::testing::Values(CompileOptions{.passes = CompileOptions::Passes::kNone}));
+INSTANTIATE_TEST_SUITE_P(InPieces, Flow, ::testing::Values(in_pieces(1), in_pieces(6)));
 
 }  // namespace
 }  // namespace bandsaw::soft::test

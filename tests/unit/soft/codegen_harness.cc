@@ -113,12 +113,13 @@ void* allocate(size_t bytes) {
   return static_cast<char*>(device_memory()) + at;
 }
 
-Kernels::Kernels(std::string_view ptx, const std::string& cpu, bool one_by_one, CompileOptions::Passes passes) {
-  CompileOptions options;
-  if (one_by_one) options.functions_at_once = 0;
+Kernels::Kernels(std::string_view ptx, const std::string& cpu, bool one_by_one, CompileOptions::Passes passes)
+    : Kernels(ptx, CompileOptions{.functions_at_once = one_by_one ? 0 : CompileOptions().functions_at_once,
+                                  .cpu = cpu,
+                                  .passes = passes}) {}
+
+Kernels::Kernels(std::string_view ptx, CompileOptions options) {
   options.window_base = window_base();
-  options.cpu = cpu;
-  options.passes = passes;
   program_ = compile(ptx, options, &log_);
   if (!program_) return;
   std::map<std::string, uint64_t> addresses;

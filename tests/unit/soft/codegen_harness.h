@@ -27,6 +27,9 @@ struct Outcome {
   bool stuck = false;  // nothing could run any more
 };
 
+// Kernels of any length are compiled in pieces of so many instructions, or of one block with more.
+inline CompileOptions in_pieces(size_t instructions) { return {.kernel_at_once = 0, .piece = instructions}; }
+
 // Device memory of the tests: inside a real address window.
 void* device_memory();  // 64 MiB
 uint64_t window_base();
@@ -38,6 +41,7 @@ class Kernels {
   // `one_by_one`: functions that pointers name are compiled when they are called, as those of large modules.
   explicit Kernels(std::string_view ptx, const std::string& cpu = "", bool one_by_one = false,
                    CompileOptions::Passes passes = CompileOptions::Passes::kBySize);
+  Kernels(std::string_view ptx, CompileOptions options);  // in the window of the tests
   ~Kernels();
   bool ok() const { return program_ != nullptr && loaded_ != nullptr; }
   const std::string& log() const { return log_; }

@@ -32,7 +32,7 @@ class Analyser {
       changed |= grow_regions();
     }
     make_regions();
-    count_joins();
+    find_live();
     return std::move(a_);
   }
 
@@ -319,26 +319,26 @@ class Analyser {
   }
 
   // Liveness, backwards until nothing changes. Large kernels have tens of thousands of blocks and of registers.
-  void count_joins() {
+  void find_live() {
     const size_t registers = f_.registers.size();
-    std::vector<BitSet> live(n_, BitSet(registers));
+    a_.live.assign(n_, BitSet(registers));
     std::vector<Change> changes(n_);
     for (int b : a_.order) changes[b] = change_of(b);
     for (bool changed = true; changed;) {
       changed = false;
       for (auto it = a_.order.rbegin(); it != a_.order.rend(); ++it) {
         BitSet now(registers);
-        for (int s : graph_[*it]) now.unite(live[s]);
+        for (int s : graph_[*it]) now.unite(a_.live[s]);
         now.remove(changes[*it].removed);
         now.unite(changes[*it].added);
-        if (now == live[*it]) continue;
-        live[*it] = std::move(now);
+        if (now == a_.live[*it]) continue;
+        a_.live[*it] = std::move(now);
         changed = true;
       }
     }
     a_.joins.assign(registers, 0);
     for (int b : a_.order)
-      if (partial_[b]) live[b].each([&](size_t r) { ++a_.joins[r]; });
+      if (partial_[b]) a_.live[b].each([&](size_t r) { ++a_.joins[r]; });
   }
 
   const FlatFunction& f_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/device/soft/codegen/flat.h"
+#include "backend/device/soft/codegen/graph.h"
 
 namespace bandsaw::soft {
 
@@ -31,6 +32,7 @@ struct Analysis {
   std::vector<bool> exposed;   // per register: live into some block
   std::vector<bool> single;    // per register: one definition, and it dominates all uses
 
+  std::vector<BitSet> live;     // per block: registers that it or a later one reads before they are written
   std::vector<uint32_t> joins;  // per register: blocks of regions that it is live into, where lanes meet or part
 
   bool partial(int block) const { return region_of[block] >= 0; }

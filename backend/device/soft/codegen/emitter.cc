@@ -15,10 +15,11 @@ constexpr uint64_t kRegisterRoom = 128 << 10;  // of a warp's stack
 
 }  // namespace
 
-Emitter::Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes)
+Emitter::Emitter(ModuleContext* module, const FlatFunction& function, const Analysis& analysis, uint32_t shared_base,
+                 uint32_t frame_bytes)
     : m_(module),
       f_(function),
-      a_(analyse(function)),
+      a_(analysis),
       shared_base_(shared_base),
       frame_bytes_(frame_bytes),
       entry_(function.source->entry),
@@ -31,7 +32,16 @@ Emitter::Emitter(ModuleContext* module, const FlatFunction& function, uint32_t s
 void Emitter::run() {
   create_function();
   create_slots();
-  emit_blocks();
+  create_blocks();
+  create_regions();
+  create_dispatchers();
+  for (const Place* p : f_.returns) param_slot(p);
+  find_block_params();
+  b_.CreateBr(blocks_[0]);
+  for (const int block : a_.order) emit_block(block);
+  emit_dispatchers();
+  b_.SetInsertPoint(finish_);
+  emit_return();
 }
 
 void Emitter::unsupported(const Op& op, const std::string& why) {
@@ -45,36 +55,14 @@ void Emitter::unsupported(const Op& op, const std::string& why) {
 }
 
 void Emitter::create_function() {
-  llvm::Type* ptr = b_.getPtrTy();
-  llvm::Type* vd = b_.getVoidTy();
+  llvm::Type *ptr = b_.getPtrTy(), *word = b_.getInt32Ty(), *vd = b_.getVoidTy();
   if (entry_) {
-    fn_ = llvm::cast<llvm::Function>(
-        m_->module->getOrInsertFunction("k." + f_.source->name, llvm::FunctionType::get(vd, {ptr}, false)).getCallee());
+    begin(llvm::FunctionType::get(vd, {ptr}, false), "k." + f_.source->name);
   } else {
-    fn_ = llvm::cast<llvm::Function>(
-        m_->module
-            ->getOrInsertFunction("f." + f_.source->name,
-                                  llvm::FunctionType::get(vd, {ptr, b_.getInt32Ty(), ptr, ptr, b_.getInt32Ty()}, false))
-            .getCallee());
+    begin(llvm::FunctionType::get(vd, {ptr, word, ptr, ptr, word}, false), "f." + f_.source->name);
     fn_->setLinkage(llvm::GlobalValue::InternalLinkage);
   }
-  fn_->addFnAttr("no-trapping-math", "true");
-  fn_->addFnAttr("probe-stack", "inline-asm");  // a frame of any size meets the stack's guard page
-  fn_->addFnAttr(llvm::Attribute::NoUnwind);
-  b_.SetInsertPoint(llvm::BasicBlock::Create(c_, "entry", fn_));
-  warp_ = fn_->getArg(0);
-  fn_->addParamAttr(0, llvm::Attribute::NoAlias);
-  active_slot_ = b_.CreateAlloca(b_.getInt32Ty(), nullptr, "active");
-  mask_slot_ = b_.CreateAlloca(b_.getInt32Ty(), nullptr, "mask");
-  spin_counter_ = b_.CreateAlloca(b_.getInt32Ty(), nullptr, "spins");
-  carry_slot_ = b_.CreateAlloca(int_type(1, true), nullptr, "cc");
-  b_.CreateStore(llvm::Constant::getNullValue(int_type(1, true)), carry_slot_);
-  b_.CreateStore(i32(0), spin_counter_);
-  cancelled_ = state_field(offsetof(WarpState, cancelled), ptr, "cancelled");
-  parameters_ = state_field(offsetof(WarpState, parameters), ptr, "parameters");
-  shared_ptr_ = state_field(offsetof(WarpState, shared), ptr, "shared");
-  shared_bytes_ = state_field(offsetof(WarpState, shared_bytes), b_.getInt32Ty(), "shared_bytes");
-  local_base_ = state_field(offsetof(WarpState, local), ptr, "local");
+  create_state();
   V active;
   if (entry_) {
     active = state_field(offsetof(WarpState, live), b_.getInt32Ty(), "live");
@@ -92,6 +80,42 @@ void Emitter::create_function() {
   b_.CreateStore(active, mask_slot_);
 }
 
+void Emitter::begin(llvm::FunctionType* type, const std::string& name) {
+  fn_ = llvm::cast<llvm::Function>(m_->module->getOrInsertFunction(name, type).getCallee());
+  fn_->addFnAttr("no-trapping-math", "true");
+  fn_->addFnAttr("probe-stack", "inline-asm");  // a frame of any size meets the stack's guard page
+  fn_->addFnAttr(llvm::Attribute::NoUnwind);
+  b_.SetInsertPoint(llvm::BasicBlock::Create(c_, "entry", fn_));
+  warp_ = fn_->getArg(0);
+  fn_->addParamAttr(0, llvm::Attribute::NoAlias);
+}
+
+void Emitter::create_state() {
+  active_slot_ = variable(b_.getInt32Ty(), "active");
+  mask_slot_ = variable(b_.getInt32Ty(), "mask");
+  spin_counter_ = variable(b_.getInt32Ty(), "spins");
+  carry_slot_ = variable(int_type(1, true), "cc");
+  arrived_slot_ = variable(b_.getInt32Ty(), "arrived");
+  cancelled_ = state_field(offsetof(WarpState, cancelled), b_.getPtrTy(), "cancelled");
+  parameters_ = state_field(offsetof(WarpState, parameters), b_.getPtrTy(), "parameters");
+  shared_ptr_ = state_field(offsetof(WarpState, shared), b_.getPtrTy(), "shared");
+  shared_bytes_ = state_field(offsetof(WarpState, shared_bytes), b_.getInt32Ty(), "shared_bytes");
+  local_base_ = state_field(offsetof(WarpState, local), b_.getPtrTy(), "local");
+}
+
+// Of the warp, zero at first.
+V Emitter::variable(llvm::Type* type, const char* name) {
+  if (pieces_) return frame_place(type, name);
+  V slot = b_.CreateAlloca(type, nullptr, name);
+  b_.CreateStore(llvm::Constant::getNullValue(type), slot);
+  return slot;
+}
+
+llvm::Type* Emitter::register_type(size_t reg) const {
+  const ptx::Type type = f_.registers[reg].type;
+  return int_type(type == ptx::Type::kPred ? 1 : ptx::bits_of(type), a_.varying[reg]);
+}
+
 void Emitter::create_slots() {
   const std::vector<bool> in_memory = registers_in_memory();
   uint64_t bytes = 0;
@@ -105,9 +129,7 @@ void Emitter::create_slots() {
   }
   uint64_t at = 0;
   for (size_t r = 0; r < f_.registers.size(); ++r) {
-    unsigned bits = ptx::bits_of(f_.registers[r].type);
-    if (f_.registers[r].type == ptx::Type::kPred) bits = 1;
-    llvm::Type* type = int_type(bits, a_.varying[r]);
+    llvm::Type* const type = register_type(r);
     V slot = in_memory[r] ? b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), area, at)
                           : b_.CreateAlloca(type, nullptr, f_.registers[r].name);
     at += in_memory[r] ? kMemorySlot : 0;

@@ -15,6 +15,7 @@
 #include "backend/device/soft/codegen/flat.h"
 #include "backend/device/soft/codegen/mbarrier.h"
 #include "backend/device/soft/codegen/opinfo.h"
+#include "backend/device/soft/codegen/pieces.h"
 #include "backend/device/soft/warp.h"
 
 namespace bandsaw::soft {
@@ -49,8 +50,13 @@ enum class AtomicType : uint32_t;
 
 class Emitter {
  public:
-  Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes);
-  void run();  // throws CompileError
+  // `analysis` as of `function`; all must outlive this.
+  Emitter(ModuleContext* module, const FlatFunction& function, const Analysis& analysis, uint32_t shared_base,
+          uint32_t frame_bytes);
+  // One of these, once. All throw CompileError.
+  void run();
+  void run_entry_of(const Pieces& pieces);               // of a kernel
+  void run_piece(const Pieces& pieces, uint32_t piece);  // defines piece_symbol()
   // Throws CompileError if the function has an instruction or a modifier that no function may have.
   static void check(const FlatFunction& function);
   static bool knows(std::string_view opcode) { return handlers().contains(opcode); }
@@ -61,7 +67,11 @@ class Emitter {
 
   // emitter.cc
   void create_function();
+  void begin(llvm::FunctionType* type, const std::string& name);
+  void create_state();
+  V variable(llvm::Type* type, const char* name);
   void create_slots();
+  llvm::Type* register_type(size_t reg) const;
   std::vector<bool> registers_in_memory() const;
   void emit_op(const Op& op);
   static void check_modifiers(const Op& op);
@@ -104,8 +114,19 @@ class Emitter {
   V lane_helper(const std::string& name, std::vector<V> inputs, llvm::Type* element_result, std::vector<V> extra = {});
   V intrinsic(llvm::Intrinsic::ID id, std::vector<V> args);
 
+  // piece.cc
+  void create_frame();
+  V frame_place(llvm::Type* type, const std::string& name);
+  void create_piece_slots();
+  void create_piece_blocks();
+  bool is_elsewhere(int block) const { return pieces_ && !pieces_->has(piece_, block); }  // in another piece
+  void leave_piece(const Region& region, V index);
+
   // flow.cc
-  void emit_blocks();
+  void create_blocks();
+  void create_regions();
+  void create_dispatchers();
+  void emit_block(int block);
   void emit_terminator(int block, const Op* op);
   void emit_sync_head(int block);
   V named_lanes(const Arg& members);
@@ -221,6 +242,7 @@ class Emitter {
   void store_param(const Op& op);
   V param_slot(const Place* place);
   unsigned param_words(const Place* place) const;
+  llvm::Type* param_type(const Place* place) const;
 
   // integer.cc, bits.cc
   void op_add_sub(const Op& op);
@@ -360,7 +382,7 @@ class Emitter {
 
   ModuleContext* m_;
   const FlatFunction& f_;
-  Analysis a_;
+  const Analysis& a_;
   uint32_t shared_base_, frame_bytes_;
   bool entry_;
   std::map<const Op*, V> loaded_;  // by load_together(), of instructions that come later in the block
@@ -372,7 +394,11 @@ class Emitter {
   V active_slot_ = nullptr, mask_slot_ = nullptr, carry_slot_ = nullptr;
   V local_base_ = nullptr, shared_ptr_ = nullptr, shared_bytes_ = nullptr, cancelled_ = nullptr, parameters_ = nullptr;
   V spin_counter_ = nullptr, arrived_slot_ = nullptr;
-  std::vector<V> slots_;  // of registers
+  const Pieces* pieces_ = nullptr;  // set: this makes one piece of a kernel, or its entry
+  uint32_t piece_ = 0;
+  V shared_frame_ = nullptr;         // what pieces share,
+  uint64_t shared_frame_bytes_ = 0;  // and how much of it has its place
+  std::vector<V> slots_;             // of registers
   std::vector<llvm::Type*> slot_types_;
   mutable std::vector<std::pair<const Op*, int>>
       definitions_;  // per register: its only definition and that one's block

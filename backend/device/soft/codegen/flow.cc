@@ -14,53 +14,54 @@ constexpr uint32_t kSpinsToYield = 32;  // iterations of a loop that may wait fo
 
 }  // namespace
 
-void Emitter::emit_blocks() {
+void Emitter::create_blocks() {
   finish_ = llvm::BasicBlock::Create(c_, "finish", fn_);
   for (size_t i = 0; i < f_.blocks.size(); ++i)
     blocks_.push_back(a_.position[i] < 0 ? nullptr : llvm::BasicBlock::Create(c_, "b" + std::to_string(i), fn_));
+}
+
+void Emitter::create_regions() {
   for (size_t i = 0; i < a_.regions.size(); ++i) {
     RegionState r;
     unsigned n = a_.regions[i].blocks.size();
     r.bits_type = b_.getIntNTy((n + 63) / 64 * 64);
-    r.pending = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt32Ty(), n), nullptr, "pending");
-    b_.CreateMemSet(r.pending, b_.getInt8(0), n * 4ull, llvm::MaybeAlign(4), true);
-    auto slot = [&](llvm::Type* t, const char* name) {
-      V s = b_.CreateAlloca(t, nullptr, name);
-      b_.CreateStore(llvm::Constant::getNullValue(t), s);
-      return s;
-    };
-    r.bits = slot(r.bits_type, "bits");
-    r.parked = slot(r.bits_type, "parked");
-    r.force = slot(b_.getInt1Ty(), "force");
-    r.boost = slot(b_.getInt32Ty(), "boost");
-    r.from = slot(r.bits_type, "from");
-    r.picks = slot(b_.getInt32Ty(), "picks");
-    r.dispatch = llvm::BasicBlock::Create(c_, "dispatch" + std::to_string(i), fn_);
+    llvm::Type* const masks = llvm::ArrayType::get(b_.getInt32Ty(), n);
+    if (pieces_) {
+      r.pending = frame_place(masks, "pending");
+    } else {
+      r.pending = b_.CreateAlloca(masks, nullptr, "pending");
+      b_.CreateMemSet(r.pending, b_.getInt8(0), n * 4ull, llvm::MaybeAlign(4), true);
+    }
+    r.bits = variable(r.bits_type, "bits");
+    r.parked = variable(r.bits_type, "parked");
+    r.force = variable(b_.getInt1Ty(), "force");
+    r.boost = variable(b_.getInt32Ty(), "boost");
+    r.from = variable(r.bits_type, "from");
+    r.picks = variable(b_.getInt32Ty(), "picks");
     regions_.push_back(r);
   }
-  for (const Place* p : f_.returns) param_slot(p);
-  find_block_params();
-  b_.CreateBr(blocks_[0]);
-  for (int b : a_.order) {
-    block_ = b;
-    b_.SetInsertPoint(blocks_[b]);
-    mask_ = b_.CreateLoad(b_.getInt32Ty(), a_.partial(b) ? mask_slot_ : active_slot_, "lanes");
-    ended_ = false;
-    clear_block_params(b);
-    const auto& ops = f_.blocks[b].ops;
-    if (f_.blocks[b].sync_head && a_.partial(b)) emit_sync_head(b);
-    size_t n = ops.size();
-    const Op* last = n && is_terminator(*ops.back().in) ? &ops.back() : nullptr;
-    for (size_t i = 0; i < n - (last ? 1 : 0) && !ended_; ++i) {
-      record_stretch(b, i);
-      emit_op(ops[i]);
-    }
-    if (last && !ended_) record_stretch(b, n - 1);
-    if (!ended_) emit_terminator(b, last);
+}
+
+void Emitter::create_dispatchers() {
+  for (RegionState& region : regions_) region.dispatch = llvm::BasicBlock::Create(c_, "dispatch", fn_);
+}
+
+void Emitter::emit_block(int block) {
+  block_ = block;
+  b_.SetInsertPoint(blocks_[block]);
+  mask_ = b_.CreateLoad(b_.getInt32Ty(), a_.partial(block) ? mask_slot_ : active_slot_, "lanes");
+  ended_ = false;
+  clear_block_params(block);
+  const auto& ops = f_.blocks[block].ops;
+  if (f_.blocks[block].sync_head && a_.partial(block)) emit_sync_head(block);
+  size_t n = ops.size();
+  const Op* last = n && is_terminator(*ops.back().in) ? &ops.back() : nullptr;
+  for (size_t i = 0; i < n - (last ? 1 : 0) && !ended_; ++i) {
+    record_stretch(block, i);
+    emit_op(ops[i]);
   }
-  emit_dispatchers();
-  b_.SetInsertPoint(finish_);
-  emit_return();
+  if (last && !ended_) record_stretch(block, n - 1);
+  if (!ended_) emit_terminator(block, last);
 }
 
 void Emitter::emit_return() {
@@ -325,6 +326,10 @@ void Emitter::emit_dispatchers() {
   for (size_t i = 0; i < regions_.size(); ++i) {
     RegionState& r = regions_[i];
     const Region& region = a_.regions[i];
+    if (r.dispatch->use_empty()) {  // in a piece that has nothing of it
+      r.dispatch->eraseFromParent();
+      continue;
+    }
     V zero = llvm::ConstantInt::get(r.bits_type, 0);
     b_.SetInsertPoint(r.dispatch);
     V bits = b_.CreateLoad(r.bits_type, r.bits);
@@ -363,9 +368,14 @@ void Emitter::emit_dispatchers() {
     b_.CreateStore(mask, mask_slot_);
     auto* none = llvm::BasicBlock::Create(c_, "none", fn_);
     auto* sw = b_.CreateSwitch(index32, none, region.blocks.size());
-    for (size_t k = 0; k < region.blocks.size(); ++k) sw->addCase(i32(k), blocks_[region.blocks[k]]);
+    for (size_t k = 0; k < region.blocks.size(); ++k)
+      if (!is_elsewhere(region.blocks[k])) sw->addCase(i32(k), blocks_[region.blocks[k]]);
     b_.SetInsertPoint(none);
-    b_.CreateUnreachable();
+    if (pieces_) {
+      leave_piece(region, index32);
+    } else {
+      b_.CreateUnreachable();
+    }
   }
 }
 

@@ -17,6 +17,8 @@ const Op* Emitter::definition(int reg) const {
   if (!op || op->guard >= 0) return nullptr;
   // Elsewhere in a region other groups may have run the definition since.
   if (a_.varying[reg] && a_.partial(block) && block != block_) return nullptr;
+  // What it reads may be another piece's own.
+  if (pieces_ && block != block_) return nullptr;
   return op;
 }
 

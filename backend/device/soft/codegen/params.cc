@@ -27,8 +27,14 @@ void Emitter::find_block_params() {
     }
   }
   block_params_.resize(f_.blocks.size());
-  for (const auto& [place, b] : block_of) {
-    if (b != kSeveral) block_params_[b].push_back(place);
+  for (const Place* place : f_.places) {
+    const auto found = block_of.find(place);
+    if (found == block_of.end()) continue;
+    if (found->second != kSeveral) {
+      block_params_[found->second].push_back(place);
+    } else if (pieces_) {
+      param_slots_[place] = frame_place(param_type(place), place->name);
+    }
   }
 }
 
@@ -51,15 +57,17 @@ void Emitter::clear_block_params(int block) {
 
 unsigned Emitter::param_words(const Place* place) const { return static_cast<unsigned>((place->bytes + 3) / 4); }
 
+llvm::Type* Emitter::param_type(const Place* place) const {
+  if (!place->declaration->is_array()) return int_type(ptx::bits_of(place->declaration->type), true);
+  return llvm::ArrayType::get(int_type(32, true), std::max(1u, param_words(place)));
+}
+
 // The buffer of a .param variable: one vector for a scalar, words for an array.
 V Emitter::param_slot(const Place* place) {
   V& slot = param_slots_[place];
   if (!slot) {
     llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
-    llvm::Type* t = place->declaration->is_array()
-                        ? llvm::ArrayType::get(int_type(32, true), std::max(1u, param_words(place)))
-                        : int_type(ptx::bits_of(place->declaration->type), true);
-    auto* a = entry.CreateAlloca(t, nullptr, place->name);
+    auto* a = entry.CreateAlloca(param_type(place), nullptr, place->name);
     a->setAlignment(llvm::Align(64));
     slot = a;
   }

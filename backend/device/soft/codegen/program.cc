@@ -1,6 +1,8 @@
 // compile(): what a program tells about its kernels and variables; each kernel is parsed, flattened, generated,
 // optimised and cached by itself when it is asked for. In a large module that goes for functions that kernels call
 // through pointers, too.
+#include <fmt/format.h>
+
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -94,8 +96,27 @@ class CompiledProgram final : public Program {
     Made* known = find(name);
     if (!known) return {};
     std::lock_guard lock(known->making);
-    if (known->object.empty()) attempt(log, [&] { known->object = make(*known->definition); });
+    if (known->object.empty()) {
+      attempt(log, [&] {
+        known->object = make(*known->definition, {}, [&](Target* target) {
+          const auto unit = std::make_shared<Unit>(source(), *known->definition);
+          if (unit->in_pieces() && !options_.record) known->unit = unit;
+          return unit->generate(target, options_.record);
+        });
+      });
+    }
     return known->object;
+  }
+
+  // The same of a piece of a long kernel.
+  std::vector<char> piece_object(const std::string& kernel, uint32_t piece, std::string* log) {
+    Made* const known = find(kernel);
+    std::vector<char> object;
+    attempt(log, [&] {
+      object = make(*known->definition, fmt::format("piece {}", piece),
+                    [&](Target* target) { return unit_of(known)->generate_piece(target, piece); });
+    });
+    return object;
   }
 
   class LoadedProgram final : public Loaded, public FunctionFinder {
@@ -122,33 +143,53 @@ class CompiledProgram final : public Program {
       functions_[number].store(made, std::memory_order_release);
       return made;
     }
+    PieceTable& pieces(uint64_t kernel, uint32_t count) override {
+      std::lock_guard lock(mutex_);
+      std::unique_ptr<PieceTable>& table = pieces_[kernel];
+      if (!table) {
+        table = std::make_unique<PieceTable>(
+            count, [this, name = kernel_at(kernel), count](uint32_t piece) { return make_piece(name, piece, count); });
+      }
+      return *table;
+    }
     CompiledProgram* const program;
     std::unique_ptr<CodeSpace> space;
 
    private:
     // Of a kernel or a function.
     void* code(const std::string& name, std::string* log) {
-      std::lock_guard lock(mutex_of(name));
+      return linked(Unit::symbol(program->outline_, name), log, [&] { return program->object(name, log); });
+    }
+    void* make_piece(const std::string& kernel, uint32_t piece, uint32_t count) {
+      return elsewhere_(fmt::format("{} (part {} of {})", kernel, piece + 1, count), [&](std::string* log) {
+        return linked(piece_symbol(kernel, piece), log, [&] { return program->piece_object(kernel, piece, log); });
+      });
+    }
+    // nullptr: the object is empty, or cannot be linked.
+    template <class MakeObject>
+    void* linked(const std::string& symbol, std::string* log, const MakeObject& make) {
+      std::lock_guard lock(mutex_of(symbol));
       {
         std::lock_guard found_lock(mutex_);
-        if (const auto found = entries_.find(name); found != entries_.end()) return found->second;
+        if (const auto found = entries_.find(symbol); found != entries_.end()) return found->second;
       }
-      const std::vector<char> object = program->object(name, log);
+      const std::vector<char> object = make();
       if (object.empty()) return nullptr;
-      void* const entry = space->add(object, Unit::symbol(program->outline_, name), log);
+      void* const entry = space->add(object, symbol, log);
       std::lock_guard found_lock(mutex_);
-      if (entry) entries_[name] = entry;
+      if (entry) entries_[symbol] = entry;
       return entry;
     }
-    std::mutex& mutex_of(const std::string& name) {
+    std::mutex& mutex_of(const std::string& symbol) {
       std::lock_guard lock(mutex_);
-      return making_[name];
+      return making_[symbol];
     }
     std::vector<std::atomic<void*>> functions_;  // by number
     CompileElsewhere elsewhere_;
     std::mutex mutex_;
-    std::map<std::string, std::mutex> making_;  // guarded by mutex_; who links one holds its
-    std::map<std::string, void*> entries_;      // guarded by mutex_
+    std::map<std::string, std::mutex> making_;                // guarded by mutex_; who links one holds its
+    std::map<std::string, void*> entries_;                    // guarded by mutex_; by symbol
+    std::map<uint64_t, std::unique_ptr<PieceTable>> pieces_;  // guarded by mutex_; by the kernel's address
   };
 
   std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) override {
@@ -176,7 +217,8 @@ class CompiledProgram final : public Program {
     std::optional<KernelCode> code;  // guarded by mutex, as the next
     std::string log;
     std::shared_ptr<const timing::Code> timing_code;
-    std::vector<char> object;  // guarded by making
+    std::vector<char> object;          // guarded by making
+    std::shared_ptr<const Unit> unit;  // guarded by making; of a kernel whose pieces are compiled
   };
   struct NumberedFunction {
     const ptx::Outline::Definition* definition;
@@ -198,7 +240,13 @@ class CompiledProgram final : public Program {
     }
   }
 
-  UnitSource source() const { return {&outline_, parts_.get(), options_.window_base, &function_numbers_}; }
+  UnitSource source() const { return {&outline_, parts_.get(), &function_numbers_, &options_}; }
+
+  std::shared_ptr<const Unit> unit_of(Made* made) const {
+    std::lock_guard lock(made->making);
+    if (!made->unit) made->unit = std::make_shared<Unit>(source(), *made->definition);
+    return made->unit;
+  }
 
   uint64_t function_address(const std::string& name) const {
     for (const auto* numbers : {&function_numbers_, &kernel_numbers_})
@@ -216,27 +264,29 @@ class CompiledProgram final : public Program {
     return &made;
   }
 
-  // All that the code depends on.
-  std::string cache_key(const Target& target, const ptx::Outline::Definition& definition) const {
+  // All that the code depends on. `part`: which of the definition's objects it is.
+  std::string cache_key(const Target& target, const ptx::Outline::Definition& definition, std::string part) const {
     const std::string identity = build_identity();
     if (options_.cache_directory.empty() || identity.empty()) return {};
     std::string places;
     if (parts_)
       for (const auto* one : parts_->closure(definition))
         places += std::to_string(parts_->shared_base(one->name)) + " ";
-    return content_key({identity, target.identity(), std::to_string(options_.window_base),
+    part += fmt::format(" of {} above {}", options_.piece, options_.kernel_at_once);
+    return content_key({identity, target.identity(), std::to_string(options_.window_base), part,
                         parts_ ? "part " + definition.name + places + std::to_string(parts_->fixed_shared_bytes()) : "",
                         options_.record ? "records" : "", source().text(definition, false)});
   }
 
-  std::vector<char> make(const ptx::Outline::Definition& definition) {
+  template <class Generate>
+  std::vector<char> make(const ptx::Outline::Definition& definition, const std::string& part, Generate&& generate) {
     Target target(options_.cpu, options_.passes);
-    const std::string key = cache_key(target, definition);
+    const std::string key = cache_key(target, definition, part);
     if (!key.empty()) {
       if (std::vector<char> kept = cache_read(options_.cache_directory, key, options_.keeper); !kept.empty())
         return kept;
     }
-    std::vector<char> object = Unit(source(), definition).generate(&target, options_.record);
+    std::vector<char> object = generate(&target);
     if (key.empty()) return object;
     if (options_.keeper) {
       cache_hand_over(options_.keeper, key, object);

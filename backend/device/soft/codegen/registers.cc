@@ -19,8 +19,6 @@ namespace {
 // Above this, promoting registers takes many times as long as all the rest: at the start of each block LLVM may merge
 // each register's values, and the time grows faster than their number.
 constexpr size_t kMostMerges = 150'000;
-// Of a fiber's stack, for registers that are not promoted; callees need some too.
-constexpr size_t kMostSlotBytes = 4 << 20;
 
 // Whether one block alone uses the slot, and writes it before it reads it; the entry block gives it its first value.
 bool is_local(const llvm::AllocaInst& slot) {

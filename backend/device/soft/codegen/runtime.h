@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device/soft/codegen/piece_table.h"
 #include "backend/device/soft/guest_pointer.h"
 #include "backend/device/soft/warp.h"
 
@@ -31,12 +32,15 @@ void complete_bytes(WarpState* warp, uint32_t lane, uint64_t barrier, uint64_t b
 void reduce_elements(WarpState* warp, uint64_t address, const std::byte* data, uint32_t count, AccessSpace space,
                      uint32_t op, uint32_t type);
 
-// The functions of a large module that pointers name; a module's code knows its own as the symbol m.functions.
+// Code that is compiled when it is first needed: the functions of a large module that pointers name, and the pieces of
+// long kernels. A module's code knows its own as the symbol m.functions.
 class FunctionFinder {
  public:
   // The code of the function with this address, if it has this signature (emitter.h); compiled now if nobody has called
   // it yet. nullptr: there is none, or it cannot be compiled. Thread-safe.
   virtual void* find(uint64_t address, uint64_t signature) = 0;
+  // Of the kernel with this address, which has so many. Thread-safe; as long as the code.
+  virtual PieceTable& pieces(uint64_t kernel, uint32_t count) = 0;
 
  protected:
   ~FunctionFinder() = default;

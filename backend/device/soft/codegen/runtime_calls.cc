@@ -79,6 +79,15 @@ static void bsw_free(WarpState* warp, uint32_t mask, const uint64_t* address) {
 static void* bsw_find_function(FunctionFinder* functions, uint64_t address, uint64_t signature) {
   return functions->find(address, signature);
 }
+static void bsw_run_pieces(WarpState* warp, FunctionFinder* functions, uint64_t kernel, uint32_t count,
+                           std::byte* frame, uint64_t place) {
+  PieceTable& pieces = functions->pieces(kernel, count);
+  while (place != kNoPlace) {
+    const PieceCode code = pieces.code(piece_of(place));
+    if (!code) bandsaw_fault(warp, static_cast<uint32_t>(Fault::kInvalidPc), 0);
+    place = code(warp, frame, place);
+  }
+}
 static uint64_t bsw_globaltimer() {
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
@@ -102,6 +111,7 @@ void add_call_symbols(SymbolTable* table) {
   add("bsw___assertfail", bsw_assertfail);
   add("bsw_same", bsw_same);
   add("bsw_find_function", bsw_find_function);
+  add("bsw_run_pieces", bsw_run_pieces);
   add("bsw_malloc", bsw_malloc);
   add("bsw_free", bsw_free);
   add("bsw_globaltimer", bsw_globaltimer);

@@ -40,11 +40,6 @@ V Emitter::join_barriers(const Op& op, V mask) {
     if (b != block_ && f_.blocks[b].sync_head && same(f_.blocks[b].ops.front()))
       places.push_back(a_.index_in_region[b]);
   if (places.empty()) return mask;
-  if (!arrived_slot_) {
-    llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
-    arrived_slot_ = entry.CreateAlloca(b_.getInt32Ty(), nullptr, "arrived");
-    entry.CreateStore(i32(0), arrived_slot_);
-  }
   V arrived = b_.CreateLoad(b_.getInt32Ty(), arrived_slot_);
   V here = b_.CreateAnd(mask, b_.CreateNot(arrived));
   V others = i32(0);

@@ -88,8 +88,7 @@ uint32_t register_estimate(const FlatFunction& f) {
   return std::clamp(words / 3, 16u, 255u);
 }
 
-bool spins(const FlatFunction& f) {
-  Analysis a = analyse(f);
+bool spins(const Analysis& a) {
   return std::any_of(a.order.begin(), a.order.end(), [&](int b) { return a.spins[b]; });
 }
 
@@ -102,7 +101,8 @@ void assume_the_worst(const FlatModule& module, KernelCode* k, bool* fixed, uint
       *dynamic_align = std::max<uint64_t>({*dynamic_align, place->declaration->alignment(), 16});
 }
 
-KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFunction& f, bool elsewhere) {
+KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFunction& f, bool elsewhere,
+                    const Analyses& analysis) {
   KernelCode k;
   k.name = f.source->name;
   for (auto* p : f.parameters) {
@@ -115,7 +115,7 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   bool fixed = false;
   uint64_t dynamic_align = 1;
   for (auto* g : r.functions) {
-    k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(*g);
+    k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(analysis(*g));
     k.uses_grid_sync = k.uses_grid_sync || g->uses_grid_sync;
     dynamic_align = std::max(dynamic_align, g->dynamic_align);
     fixed = fixed || g->uses_module_shared || (g != &f && g->shared_bytes);
@@ -148,6 +148,42 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
       k.required_cluster[i] = i < d->values.size() ? static_cast<uint32_t>(d->values[i]) : 1;
   return k;
 }
+
+// One LLVM module, and what is known when something of a unit is put into it.
+struct Generation {
+  Generation(const UnitSource& source, const FlatModule& flat, const FlatFunction& root_function, Target* target,
+             Analyses analyses)
+      : root(root_function), analysis(std::move(analyses)), reach(CallGraph(flat, source.parts).reach(root)) {
+    const bool elsewhere = source.parts && reach.calls_pointers;
+    target->prepare(&module);
+    m = {&context,
+         &module,
+         &flat,
+         source.options->window_base,
+         target->avx512(),
+         *source.function_numbers,
+         [outline = source.outline](const std::string& name) { return outline->kernel(name) != nullptr; },
+         source.parts != nullptr,
+         elsewhere};
+    bool others = elsewhere;  // have shared memory, which lies in front of the root's own
+    for (auto* f : reach.functions) {
+      m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
+      others = others || f->uses_module_shared || (f != &root && f->shared_bytes);
+    }
+    if (others && root.source->entry) root_shared = static_cast<uint32_t>(shared_behind(flat.fixed_shared_bytes, root));
+  }
+  Emitter emitter(const FlatFunction& f) {
+    return Emitter(&m, f, analysis(f), &f == &root ? root_shared : 0, align16(f.local_bytes));
+  }
+
+  const FlatFunction& root;
+  const Analyses analysis;
+  const Reach reach;
+  llvm::LLVMContext context;
+  llvm::Module module{"kernels", context};
+  ModuleContext m;
+  uint32_t root_shared = 0;  // where a kernel's own begins
+};
 
 // What other objects call: functions are internal to theirs.
 void export_function(llvm::Module* module, const std::string& name) {
@@ -194,7 +230,7 @@ void Unit::place_shared() {
 KernelCode Unit::description() {
   CallGraph graph(flat_, source_.parts);
   for (auto* f : graph.reach(*root_).functions) Emitter::check(*f);
-  return describe(flat_, &graph, *root_, source_.parts != nullptr);
+  return describe(flat_, &graph, *root_, source_.parts != nullptr, analyses());
 }
 
 CodeLayout Unit::layout(const std::set<const FlatFunction*>& functions) const {
@@ -211,37 +247,58 @@ timing::Code Unit::timing_code() {
   return places.fits() ? places.code() : timing::Code();
 }
 
+const Analysis& Unit::analysis(const FlatFunction& function) const {
+  std::lock_guard lock(mutex_);
+  const auto found = analyses_.find(&function);
+  return found != analyses_.end() ? found->second : analyses_.emplace(&function, analyse(function)).first->second;
+}
+
+Analyses Unit::analyses() const {
+  return [this](const FlatFunction& f) -> const Analysis& { return analysis(f); };
+}
+
+const Pieces* Unit::pieces() const {
+  if (!root_->source->entry) return nullptr;
+  const Analysis& analysis = this->analysis(*root_);
+  size_t instructions = 0;
+  for (const int block : analysis.order) instructions += root_->blocks[static_cast<size_t>(block)].ops.size();
+  if (instructions <= source_.options->kernel_at_once) return nullptr;
+  std::lock_guard lock(mutex_);
+  if (!pieces_) pieces_.emplace(*root_, analysis, source_.options->piece);
+  return &*pieces_;
+}
+
 std::vector<char> Unit::generate(Target* target, bool record) {
-  CallGraph graph(flat_, source_.parts);
-  const Reach reach = graph.reach(*root_);
-  const bool elsewhere = source_.parts && reach.calls_pointers;
-  llvm::LLVMContext context;
-  llvm::Module module("kernels", context);
-  target->prepare(&module);
-  ModuleContext m{&context,
-                  &module,
-                  &flat_,
-                  source_.window_base,
-                  target->avx512(),
-                  *source_.function_numbers,
-                  [&](const std::string& name) { return source_.outline->kernel(name) != nullptr; },
-                  source_.parts != nullptr,
-                  elsewhere};
-  bool others = elsewhere;  // have shared memory, which lies in front of its own
+  Generation to(source_, flat_, *root_, target, analyses());
   CodeLayout places;
-  if (record && root_->source->entry) places = layout(reach.functions);
-  if (!places.empty() && places.fits()) m.layout = &places;
-  for (auto* f : reach.functions) {
-    m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
-    others = others || f->uses_module_shared || (f != root_ && f->shared_bytes);
+  if (record && root_->source->entry) places = layout(to.reach.functions);
+  if (!places.empty() && places.fits()) to.m.layout = &places;
+  if (const Pieces* const pieces = to.m.layout ? nullptr : this->pieces()) {
+    to.emitter(*root_).run_entry_of(*pieces);
+    return target->emit(&to.module);
   }
-  const uint32_t base = others ? static_cast<uint32_t>(shared_behind(flat_.fixed_shared_bytes, *root_)) : 0;
-  for (auto& f : flat_.functions) {  // in their order: the same code every time
-    const bool kernel = &f == root_ && f.source->entry;
-    if (reach.functions.contains(&f)) Emitter(&m, f, kernel ? base : 0, align16(f.local_bytes)).run();
+  for (auto& f : flat_.functions)  // in their order: the same code every time
+    if (to.reach.functions.contains(&f)) to.emitter(f).run();
+  if (!root_->source->entry) export_function(&to.module, root_->source->name);
+  return target->emit(&to.module);
+}
+
+std::vector<char> Unit::generate_piece(Target* target, uint32_t piece) const {
+  const Pieces* const pieces = this->pieces();
+  if (!pieces || piece >= pieces->count()) throw CompileError(root_->source->place.line, "no such piece");
+  Generation to(source_, flat_, *root_, target, analyses());
+  to.emitter(*root_).run_piece(*pieces, piece);
+  // What it calls, and what that calls.
+  for (bool more = true; more;) {
+    more = false;
+    for (auto& f : flat_.functions) {
+      const llvm::Function* const called = to.module.getFunction("f." + f.source->name);
+      if (!called || !called->isDeclaration()) continue;
+      to.emitter(f).run();
+      more = true;
+    }
   }
-  if (!root_->source->entry) export_function(&module, root_->source->name);
-  return target->emit(&module);
+  return target->emit(&to.module);
 }
 
 }  // namespace bandsaw::soft
