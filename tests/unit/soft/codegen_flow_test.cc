@@ -162,6 +162,24 @@ TEST_P(VeryLargeKernel, RegistersKeepTheirValues) {
   }
 }
 
+// More between a branch and where its lanes meet than LLVM computes with the bits of.
+TEST(ManyBlocks, AreGoneThroughByTheLanesThatComeThere) {
+  constexpr uint32_t kBranches = 140, kLanesIn = 30;
+  Outcome outcome;
+  const uint32_t* const out = run_flow("  mov.u32 %r1, 7; setp.ge.u32 %p3, %r0, " + std::to_string(kLanesIn) +
+                                           ";\n  @%p3 bra Z;\n" + many_registers("32", kBranches, 1) + "Z:\n",
+                                       &outcome, in_pieces(300));
+  ASSERT_EQ(outcome.fault, 0u);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < kBranches; ++i) {
+      sum = sum * 3 + lane * i + i + (lane <= i % 32 ? 1 : 0);
+      if (lane <= 8) sum ^= 5;
+    }
+    EXPECT_EQ(out[lane], lane < kLanesIn ? sum : 7) << lane;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AtOnce, VeryLargeKernel, ::testing::Values(CompileOptions()));
 INSTANTIATE_TEST_SUITE_P(InPieces, VeryLargeKernel, ::testing::Values(in_pieces(300)));
 

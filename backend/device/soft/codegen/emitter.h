@@ -122,6 +122,17 @@ class Emitter {
   bool is_elsewhere(int block) const { return pieces_ && !pieces_->has(piece_, block); }  // in another piece
   void leave_piece(const Region& region, V index);
 
+  // pending.cc
+  struct RegionState;
+  static bool is_wide(const RegionState& region);
+  llvm::ConstantInt* words_of(const RegionState& region);
+  V any_pending(const RegionState& region);
+  V none_until(const RegionState& region, unsigned index);
+  void change_bit(const RegionState& region, V slot, unsigned index, bool set, V unless = nullptr);
+  void start_behind(const RegionState& region, unsigned index, V when);
+  V pick(const RegionState& region, const Region& of);
+  V pick_wide(const RegionState& region, const Region& of);
+
   // flow.cc
   void create_blocks();
   void create_regions();
@@ -405,7 +416,7 @@ class Emitter {
   std::vector<llvm::BasicBlock*> blocks_;
   struct RegionState {
     V pending = nullptr;  // i32 array
-    V bits = nullptr;     // iN slot
+    V bits = nullptr;     // iN slot: which of them are not 0
     V parked = nullptr, force = nullptr, boost = nullptr, from = nullptr, picks = nullptr;
     llvm::Type* bits_type = nullptr;
     llvm::BasicBlock* dispatch = nullptr;

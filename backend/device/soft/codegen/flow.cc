@@ -36,7 +36,7 @@ void Emitter::create_regions() {
     r.parked = variable(r.bits_type, "parked");
     r.force = variable(b_.getInt1Ty(), "force");
     r.boost = variable(b_.getInt32Ty(), "boost");
-    r.from = variable(r.bits_type, "from");
+    r.from = variable(is_wide(r) ? b_.getInt32Ty() : r.bits_type, "from");
     r.picks = variable(b_.getInt32Ty(), "picks");
     regions_.push_back(r);
   }
@@ -211,17 +211,13 @@ void Emitter::go(int from, int to, V mask) {
     return;
   }
   int region = a_.region_of[to];
+  const bool gathering = a_.regions[region].gathering, rotating = a_.regions[region].rotating;
   RegionState& r = regions_[region];
   unsigned index = a_.index_in_region[to];
-  unsigned width = r.bits_type->getIntegerBitWidth();
-  llvm::APInt bit = llvm::APInt::getOneBitSet(width, index);
-  V bits = b_.CreateLoad(r.bits_type, r.bits);
   V slot = b_.CreateConstGEP2_64(llvm::ArrayType::get(b_.getInt32Ty(), 1), r.pending, 0, index);
-  V low = b_.CreateAnd(bits, llvm::ConstantInt::get(r.bits_type, llvm::APInt::getLowBitsSet(width, index + 1)));
-  V direct = b_.CreateICmpEQ(low, llvm::ConstantInt::get(r.bits_type, 0));
+  V direct = none_until(r, index);
   auto* jump = llvm::BasicBlock::Create(c_, "jump", fn_);
   auto* wait = llvm::BasicBlock::Create(c_, "wait", fn_);
-  bool rotating = a_.regions[region].rotating;
   if (rotating) {
     V boost = b_.CreateLoad(b_.getInt32Ty(), r.boost);
     V boosted = b_.CreateICmpNE(boost, i32(0));
@@ -230,34 +226,26 @@ void Emitter::go(int from, int to, V mask) {
     if (back) {
       V picks = b_.CreateAdd(b_.CreateLoad(b_.getInt32Ty(), r.picks), i32(1));
       b_.CreateStore(picks, r.picks);
-      V turn = b_.CreateAnd(b_.CreateICmpEQ(b_.CreateAnd(picks, i32(kGroupTurn - 1)), i32(0)),
-                            b_.CreateICmpNE(bits, llvm::ConstantInt::get(r.bits_type, 0)));
+      V turn = b_.CreateAnd(b_.CreateICmpEQ(b_.CreateAnd(picks, i32(kGroupTurn - 1)), i32(0)), any_pending(r));
       direct = b_.CreateAnd(direct, b_.CreateNot(turn));
       b_.CreateStore(b_.CreateSelect(turn, i32(kGroupTurn), b_.CreateLoad(b_.getInt32Ty(), r.boost)), r.boost);
-      V from_mask = llvm::ConstantInt::get(r.bits_type, llvm::APInt::getHighBitsSet(width, width - index - 1));
-      b_.CreateStore(b_.CreateSelect(turn, from_mask, llvm::ConstantInt::get(r.bits_type, 0)), r.from);
+      start_behind(r, index, turn);
     }
   }
   b_.CreateCondBr(direct, jump, wait);
   b_.SetInsertPoint(wait);
   V old = b_.CreateAlignedLoad(b_.getInt32Ty(), slot, llvm::Align(4), true);
   b_.CreateAlignedStore(b_.CreateOr(old, mask), slot, llvm::Align(4), true);
-  b_.CreateStore(b_.CreateOr(bits, llvm::ConstantInt::get(r.bits_type, bit)), r.bits);
-  if (a_.regions[region].gathering) {
-    V parked = b_.CreateLoad(r.bits_type, r.parked);
-    b_.CreateStore(b_.CreateAnd(parked, llvm::ConstantInt::get(r.bits_type, ~bit)), r.parked);
-  }
+  change_bit(r, r.bits, index, true);
+  if (gathering) change_bit(r, r.parked, index, false);
   b_.CreateBr(r.dispatch);
   b_.SetInsertPoint(jump);
   if (rotating) {  // a group out of turn takes along whoever waits there
     V waiting = b_.CreateAlignedLoad(b_.getInt32Ty(), slot, llvm::Align(4), true);
     b_.CreateAlignedStore(i32(0), slot, llvm::Align(4), true);
     mask = b_.CreateOr(mask, waiting);
-    b_.CreateStore(b_.CreateAnd(bits, llvm::ConstantInt::get(r.bits_type, ~bit)), r.bits);
-    if (a_.regions[region].gathering) {
-      V parked = b_.CreateLoad(r.bits_type, r.parked);
-      b_.CreateStore(b_.CreateAnd(parked, llvm::ConstantInt::get(r.bits_type, ~bit)), r.parked);
-    }
+    change_bit(r, r.bits, index, false);
+    if (gathering) change_bit(r, r.parked, index, false);
   }
   b_.CreateStore(mask, mask_slot_);
   b_.CreateBr(blocks_[to]);
@@ -266,8 +254,7 @@ void Emitter::go(int from, int to, V mask) {
 void Emitter::leave(int from, V) {
   RegionState& r = regions_[a_.region_of[from]];
   int stop = a_.regions[a_.region_of[from]].stop;
-  V bits = b_.CreateLoad(r.bits_type, r.bits);
-  b_.CreateCondBr(b_.CreateICmpEQ(bits, llvm::ConstantInt::get(r.bits_type, 0)), blocks_[stop], r.dispatch);
+  b_.CreateCondBr(any_pending(r), r.dispatch, blocks_[stop]);
 }
 
 void Emitter::diverge(int from, const std::vector<std::pair<int, V>>& targets) {
@@ -284,15 +271,9 @@ void Emitter::diverge(int from, const std::vector<std::pair<int, V>>& targets) {
     V slot = b_.CreateConstGEP2_64(llvm::ArrayType::get(b_.getInt32Ty(), 1), r.pending, 0, index);
     V old = b_.CreateAlignedLoad(b_.getInt32Ty(), slot, llvm::Align(4), true);
     b_.CreateAlignedStore(b_.CreateOr(old, mask), slot, llvm::Align(4), true);
-    V bit = llvm::ConstantInt::get(r.bits_type, llvm::APInt::getOneBitSet(r.bits_type->getIntegerBitWidth(), index));
-    V bits = b_.CreateLoad(r.bits_type, r.bits);
     V none = b_.CreateICmpEQ(mask, i32(0));
-    b_.CreateStore(b_.CreateSelect(none, bits, b_.CreateOr(bits, bit)), r.bits);
-    if (a_.regions[region].gathering) {
-      V parked = b_.CreateLoad(r.bits_type, r.parked);
-      V cleared = b_.CreateAnd(parked, b_.CreateNot(bit));
-      b_.CreateStore(b_.CreateSelect(none, parked, cleared), r.parked);
-    }
+    change_bit(r, r.bits, index, true, none);
+    if (a_.regions[region].gathering) change_bit(r, r.parked, index, false, none);
   };
   if (targets.size() > 2) {
     for (auto& [block, mask] : targets) add(block, mask);
@@ -330,12 +311,10 @@ void Emitter::emit_dispatchers() {
       r.dispatch->eraseFromParent();
       continue;
     }
-    V zero = llvm::ConstantInt::get(r.bits_type, 0);
     b_.SetInsertPoint(r.dispatch);
-    V bits = b_.CreateLoad(r.bits_type, r.bits);
     auto* empty = llvm::BasicBlock::Create(c_, "empty", fn_);
-    auto* pick = llvm::BasicBlock::Create(c_, "pick", fn_);
-    b_.CreateCondBr(b_.CreateICmpEQ(bits, zero), empty, pick);
+    auto* some = llvm::BasicBlock::Create(c_, "pick", fn_);
+    b_.CreateCondBr(any_pending(r), some, empty);
     b_.SetInsertPoint(empty);
     if (region.stop >= 0) {
       V none = b_.CreateICmpEQ(b_.CreateLoad(b_.getInt32Ty(), active_slot_), i32(0));
@@ -343,25 +322,8 @@ void Emitter::emit_dispatchers() {
     } else {
       b_.CreateBr(finish_);
     }
-    b_.SetInsertPoint(pick);
-    V available = bits;
-    if (region.gathering) {
-      V parked = b_.CreateLoad(r.bits_type, r.parked);
-      available = b_.CreateAnd(bits, b_.CreateNot(parked));
-      V none = b_.CreateICmpEQ(available, zero);
-      b_.CreateStore(none, r.force);
-      b_.CreateStore(b_.CreateSelect(none, zero, parked), r.parked);
-      available = b_.CreateSelect(none, bits, available);
-    }
-    if (region.rotating) {
-      V later = b_.CreateAnd(available, b_.CreateLoad(r.bits_type, r.from));
-      b_.CreateStore(zero, r.from);
-      available = b_.CreateSelect(b_.CreateICmpEQ(later, zero), available, later);
-    }
-    V index = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {r.bits_type}, {available, b_.getTrue()});
-    V bit = b_.CreateShl(llvm::ConstantInt::get(r.bits_type, 1), index);
-    b_.CreateStore(b_.CreateAnd(bits, b_.CreateNot(bit)), r.bits);
-    V index32 = b_.CreateTrunc(index, b_.getInt32Ty());
+    b_.SetInsertPoint(some);
+    V index32 = is_wide(r) ? pick_wide(r, region) : pick(r, region);
     V slot = b_.CreateInBoundsGEP(b_.getInt32Ty(), r.pending, b_.CreateZExt(index32, b_.getInt64Ty()));
     V mask = b_.CreateAlignedLoad(b_.getInt32Ty(), slot, llvm::Align(4), true);
     b_.CreateAlignedStore(i32(0), slot, llvm::Align(4), true);
@@ -396,25 +358,18 @@ void Emitter::emit_sync_head(int block) {
   V active = b_.CreateLoad(b_.getInt32Ty(), active_slot_);
   V member = names_lanes(op) ? named_lanes(op.args.back()) : active;
   V missing = b_.CreateAnd(b_.CreateAnd(member, active), b_.CreateNot(mask_));
-  V bits = b_.CreateLoad(r.bits_type, r.bits);
-  V parked = b_.CreateLoad(r.bits_type, r.parked);
-  V others = b_.CreateAnd(bits, b_.CreateNot(parked));
-  V wait = b_.CreateAnd(b_.CreateICmpNE(missing, i32(0)),
-                        b_.CreateOr(b_.CreateICmpNE(others, llvm::ConstantInt::get(r.bits_type, 0)),
-                                    b_.CreateAnd(b_.CreateICmpNE(bits, llvm::ConstantInt::get(r.bits_type, 0)),
-                                                 b_.CreateNot(b_.CreateLoad(b_.getInt1Ty(), r.force)))));
-  wait = b_.CreateAnd(wait, b_.CreateNot(b_.CreateLoad(b_.getInt1Ty(), r.force)));
+  V forced = b_.CreateLoad(b_.getInt1Ty(), r.force);
+  V wait = b_.CreateAnd(b_.CreateICmpNE(missing, i32(0)), b_.CreateAnd(any_pending(r), b_.CreateNot(forced)));
   auto* park = llvm::BasicBlock::Create(c_, "park", fn_);
   auto* on = llvm::BasicBlock::Create(c_, "gathered", fn_);
   b_.CreateCondBr(wait, park, on);
   b_.SetInsertPoint(park);
   unsigned index = a_.index_in_region[block];
-  V bit = llvm::ConstantInt::get(r.bits_type, llvm::APInt::getOneBitSet(r.bits_type->getIntegerBitWidth(), index));
   V slot = b_.CreateConstGEP2_64(llvm::ArrayType::get(b_.getInt32Ty(), 1), r.pending, 0, index);
   V old = b_.CreateAlignedLoad(b_.getInt32Ty(), slot, llvm::Align(4), true);
   b_.CreateAlignedStore(b_.CreateOr(old, mask_), slot, llvm::Align(4), true);
-  b_.CreateStore(b_.CreateOr(bits, bit), r.bits);
-  b_.CreateStore(b_.CreateOr(parked, bit), r.parked);
+  change_bit(r, r.bits, index, true);
+  change_bit(r, r.parked, index, true);
   b_.CreateBr(r.dispatch);
   b_.SetInsertPoint(on);
   b_.CreateStore(b_.getFalse(), r.force);

@@ -1,6 +1,8 @@
 // The functions that CUDA declares for device code, and the table of all symbols.
 #include <time.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -79,6 +81,36 @@ static void bsw_free(WarpState* warp, uint32_t mask, const uint64_t* address) {
 static void* bsw_find_function(FunctionFinder* functions, uint64_t address, uint64_t signature) {
   return functions->find(address, signature);
 }
+
+static bool bsw_any_bit(const uint64_t* bits, uint32_t words) {
+  return std::any_of(bits, bits + words, [](uint64_t word) { return word != 0; });
+}
+static bool bsw_any_bit_until(const uint64_t* bits, uint32_t last) {
+  return bsw_any_bit(bits, last / 64) || bits[last / 64] << (63 - last % 64) != 0;
+}
+// Whether there are no bits but parked ones; these are then as the others.
+static bool bsw_all_parked(const uint64_t* bits, uint64_t* parked, uint32_t words) {
+  for (uint32_t i = 0; i < words; ++i)
+    if (bits[i] & ~parked[i]) return false;
+  std::fill_n(parked, words, 0);
+  return true;
+}
+// Takes away the first bit that is not parked, from `from` on if there is one, and gives its number.
+static uint32_t bsw_pick_bit(uint64_t* bits, const uint64_t* parked, uint32_t words, uint32_t from) {
+  const auto first = [&](uint32_t begin) {
+    for (uint32_t i = begin / 64; i < words; ++i) {
+      uint64_t found = bits[i] & ~parked[i];
+      if (i == begin / 64) found &= ~uint64_t{0} << begin % 64;
+      if (found) return i * 64 + static_cast<uint32_t>(std::countr_zero(found));
+    }
+    return words * 64;
+  };
+  uint32_t index = first(from);
+  if (index == words * 64) index = first(0);
+  bits[index / 64] &= ~(uint64_t{1} << index % 64);
+  return index;
+}
+
 static void bsw_run_pieces(WarpState* warp, FunctionFinder* functions, uint64_t kernel, uint32_t count,
                            std::byte* frame, uint64_t place) {
   PieceTable& pieces = functions->pieces(kernel, count);
@@ -112,6 +144,10 @@ void add_call_symbols(SymbolTable* table) {
   add("bsw_same", bsw_same);
   add("bsw_find_function", bsw_find_function);
   add("bsw_run_pieces", bsw_run_pieces);
+  add("bsw_any_bit", bsw_any_bit);
+  add("bsw_any_bit_until", bsw_any_bit_until);
+  add("bsw_all_parked", bsw_all_parked);
+  add("bsw_pick_bit", bsw_pick_bit);
   add("bsw_malloc", bsw_malloc);
   add("bsw_free", bsw_free);
   add("bsw_globaltimer", bsw_globaltimer);
