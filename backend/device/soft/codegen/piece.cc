@@ -1,9 +1,5 @@
 // A kernel's entry that runs its pieces, and the pieces (pieces.h): blocks as in a whole function, but with what
 // several pieces share in a frame, and with the number of the next block as a way out.
-#include <fmt/format.h>
-
-#include <stdexcept>
-
 #include "backend/device/soft/codegen/emitter.h"
 #include "backend/device/soft/codegen/registers.h"
 
@@ -22,11 +18,7 @@ void Emitter::run_entry_of(const Pieces& pieces) {
   frame->setAlignment(llvm::Align(kFrameAlignment));
   shared_frame_ = frame;
   create_frame();
-  if (shared_frame_bytes_ > kMostSlotBytes) {
-    throw std::runtime_error(
-        fmt::format("{}: too large to be compiled: registers of a warp take {} bytes, and {} is most", f_.source->name,
-                    shared_frame_bytes_, kMostSlotBytes));
-  }
+  check_room_for_registers(f_.source->name, shared_frame_bytes_);
   frame->setOperand(0, i64(shared_frame_bytes_));
   b_.CreateMemSet(frame, b_.getInt8(0), shared_frame_bytes_, llvm::Align(kFrameAlignment));
   V live = state_field(offsetof(WarpState, live), word, "live");

@@ -69,8 +69,7 @@ class CompiledProgram final : public Program {
     Made* known = outline_.kernel(name) ? find(name) : nullptr;
     if (!known) return nullptr;
     std::lock_guard lock(known->mutex);
-    if (!known->code && known->log.empty())
-      attempt(&known->log, [&] { known->code = Unit(source(), *known->definition).description(); });
+    if (!known->code && known->log.empty()) attempt(&known->log, [&] { known->code = unit_of(known)->description(); });
     if (known->code) return &*known->code;
     *log = known->log;
     return nullptr;
@@ -98,11 +97,8 @@ class CompiledProgram final : public Program {
     std::lock_guard lock(known->making);
     if (known->object.empty()) {
       attempt(log, [&] {
-        known->object = make(*known->definition, {}, [&](Target* target) {
-          const auto unit = std::make_shared<Unit>(source(), *known->definition);
-          if (unit->in_pieces() && !options_.record) known->unit = unit;
-          return unit->generate(target, options_.record);
-        });
+        known->object = make(*known->definition, {},
+                             [&](Target* target) { return unit_of(known)->generate(target, options_.record); });
       });
     }
     return known->object;
@@ -213,12 +209,12 @@ class CompiledProgram final : public Program {
  private:
   struct Made {
     const ptx::Outline::Definition* definition = nullptr;
-    std::mutex mutex, making;
+    std::mutex mutex, making, reading;
     std::optional<KernelCode> code;  // guarded by mutex, as the next
     std::string log;
     std::shared_ptr<const timing::Code> timing_code;
     std::vector<char> object;          // guarded by making
-    std::shared_ptr<const Unit> unit;  // guarded by making; of a kernel whose pieces are compiled
+    std::shared_ptr<const Unit> unit;  // guarded by reading; of a kernel in pieces
   };
   struct NumberedFunction {
     const ptx::Outline::Definition* definition;
@@ -242,10 +238,13 @@ class CompiledProgram final : public Program {
 
   UnitSource source() const { return {&outline_, parts_.get(), &function_numbers_, &options_}; }
 
+  // That of a kernel in pieces is kept for them: to read and analyse a long one takes seconds.
   std::shared_ptr<const Unit> unit_of(Made* made) const {
-    std::lock_guard lock(made->making);
-    if (!made->unit) made->unit = std::make_shared<Unit>(source(), *made->definition);
-    return made->unit;
+    std::lock_guard lock(made->reading);
+    if (made->unit) return made->unit;
+    const auto unit = std::make_shared<const Unit>(source(), *made->definition);
+    if (!options_.record && unit->in_pieces()) made->unit = unit;
+    return unit;
   }
 
   uint64_t function_address(const std::string& name) const {

@@ -19,6 +19,8 @@ namespace {
 // Above this, promoting registers takes many times as long as all the rest: at the start of each block LLVM may merge
 // each register's values, and the time grows faster than their number.
 constexpr size_t kMostMerges = 150'000;
+// Of a fiber's stack, for registers that are not promoted; callees need some too.
+constexpr size_t kMostSlotBytes = 4 << 20;
 
 // Whether one block alone uses the slot, and writes it before it reads it; the entry block gives it its first value.
 bool is_local(const llvm::AllocaInst& slot) {
@@ -85,15 +87,18 @@ void forget_first_values(const std::vector<llvm::AllocaInst*>& slots) {
 
 }  // namespace
 
+void check_room_for_registers(std::string_view function, size_t bytes) {
+  if (bytes <= kMostSlotBytes) return;
+  throw std::runtime_error(
+      fmt::format("{}: too large to be compiled: registers of a warp take {} bytes, and {} is most", function, bytes,
+                  kMostSlotBytes));
+}
+
 bool promote_registers(llvm::Function* function) {
   const Slots slots = slots_of(function);
   forget_first_values(slots.local);
   const bool large = slots.number * function->size() > kMostMerges;
-  if (large && slots.bytes > kMostSlotBytes) {
-    throw std::runtime_error(
-        fmt::format("{}: too large to be compiled: registers of a warp take {} bytes, and {} is most",
-                    std::string_view(function->getName()), slots.bytes, kMostSlotBytes));
-  }
+  if (large) check_room_for_registers(function->getName(), slots.bytes);
   promote(function, slots.local);
   return !large;
 }

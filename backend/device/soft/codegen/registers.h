@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 namespace llvm {
 class Function;
@@ -10,8 +11,8 @@ class Function;
 
 namespace bandsaw::soft {
 
-// Of a fiber's stack, for registers that are not promoted; callees need some too.
-inline constexpr size_t kMostSlotBytes = 4 << 20;
+// Throws std::runtime_error where a fiber's stack has no room for so many bytes of registers that are not promoted.
+void check_room_for_registers(std::string_view function, size_t bytes);
 
 // Promotes the registers that lie in one block, which most do: no block merges their values. False: there are too many
 // others for passes that would promote them, in too many blocks. Throws std::runtime_error where a fiber's stack has no

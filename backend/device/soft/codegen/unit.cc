@@ -227,7 +227,7 @@ void Unit::place_shared() {
   flat_.fixed_shared_bytes = source_.parts->fixed_shared_bytes();
 }
 
-KernelCode Unit::description() {
+KernelCode Unit::description() const {
   CallGraph graph(flat_, source_.parts);
   for (auto* f : graph.reach(*root_).functions) Emitter::check(*f);
   return describe(flat_, &graph, *root_, source_.parts != nullptr, analyses());
@@ -271,7 +271,7 @@ const Pieces* Unit::pieces() const {
   return &*pieces_;
 }
 
-std::vector<char> Unit::generate(Target* target, bool record) {
+std::vector<char> Unit::generate(Target* target, bool record) const {
   Generation to(source_, flat_, *root_, target, analyses());
   CodeLayout places;
   if (record && root_->source->entry) places = layout(to.reach.functions);

@@ -36,13 +36,13 @@ class Unit {
   // Throws ParseError or CompileError.
   Unit(const UnitSource& source, const ptx::Outline::Definition& root);
 
-  KernelCode description();  // of a kernel; throws CompileError
+  KernelCode description() const;  // of a kernel; throws CompileError
   // Of a kernel; empty: it is too long to be recorded. Throws CompileError.
   timing::Code timing_code();
   bool in_pieces() const { return pieces() != nullptr; }  // where it records nothing
   // Defines the symbol of the root. `record`: a kernel's code records what its warps do. Of a long kernel that records
   // nothing this is the entry alone, which has its pieces compiled when they are needed.
-  std::vector<char> generate(Target* target, bool record);
+  std::vector<char> generate(Target* target, bool record) const;
   // One of those; defines piece_symbol(). Thread-safe.
   std::vector<char> generate_piece(Target* target, uint32_t piece) const;
   static std::string symbol(const ptx::Outline& outline, const std::string& name);
