@@ -95,8 +95,8 @@ struct CompileOptions {
   CodeKeeper* keeper = nullptr;      // who writes there; null: the compiler itself
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
-  // Kernels with more instructions, and more blocks between a branch and where its lanes meet, are compiled in pieces of
-  // about so many instructions, each when a warp first comes there.
+  // Kernels with more instructions, and more blocks between a branch and where its lanes meet, are compiled in pieces
+  // of about so many instructions, each when a warp first comes there.
   size_t kernel_at_once = 8000, region_at_once = 512, piece = 300;
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
   uint64_t checked_at_once = 4 << 20;
