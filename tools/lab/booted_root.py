@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 
-from lab import debian_root
+from lab import bare_root, debian_root
 from lab.machine import install_packages
 from lab.shell import Failure, need_root, run, wait_until
 
@@ -102,5 +102,4 @@ class BootedRoot:
         self._process.kill()
         self._process.wait()
         self._console.close()
-        subprocess.run(["umount", "--lazy", self.path], check=False)
-        debian_root.remove(self._folder)
+        bare_root.remove(self._folder)

@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import typing
 
-from lab.machine import debian_mirror, install_packages, toolkit
+from lab import bare_root
+from lab.machine import debian_mirror, toolkit
 from lab.paths import REPO, cache
-from lab.shell import need_root, run, step
+from lab.shell import run
 
 RELEASES = {"bookworm": "12", "trixie": "13", "sid": "unstable"}
 BUILD_TOOLS = ["build-essential", "debhelper", "lintian", "ccache"]
@@ -60,28 +61,14 @@ def backports(release: str) -> str:
 
 def make(path: pathlib.Path, release: str, packages: list[str], size: str, components: str = "main",
          hooks: typing.Sequence[str] = ()) -> None:
-    """`hooks`: commands of a shell that has the root's folder as $1, run when its packages are there."""
-    need_root("making a Debian root")
-    install_packages(["mmdebstrap"])
-    temporary = path.with_name(path.name + ".new")
-    remove(temporary)
-    with step(f"making a Debian {RELEASES[release]} root, {size}"):
-        run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu,cleanup/apt/lists",
-             '--aptopt=Acquire::Check-Valid-Until "false"', f"--include={','.join(packages)}",
-             *(f"--customize-hook={hook}" for hook in hooks), release, temporary, *archives(release, components)],
-            log=path.with_name(path.name + ".log"), what="mmdebstrap")
-    temporary.rename(path)
-
-
-def remove(path: pathlib.Path) -> None:
-    if path.exists():
-        run(["rm", "-rf", "--one-file-system", path])
+    bare_root.make(path, release, archives(release, components), packages, f"a Debian {RELEASES[release]} root, {size}",
+                   ["--skip=cleanup/apt/lists"], hooks)
 
 
 def remove_all(pattern: str) -> None:
     for old in folder().glob(pattern):
         if old.is_dir():
-            remove(old)
+            bare_root.remove(old)
 
 
 def build_dependencies() -> list[str]:

@@ -5,9 +5,9 @@ import re
 import shutil
 import subprocess
 
+from lab import bare_root
 from lab.machine import debian_mirror
 from lab.paths import cache
-from lab.shell import need_root, run, step
 
 QEMU_WANTED = (10, 1)
 SHED = ["doc/*", "man/*", "locale/*", "info/*"]
@@ -66,20 +66,13 @@ def command() -> list[str]:
 
 
 def _make(path: pathlib.Path) -> None:
-    need_root("making the private root with QEMU")
-    temporary = path.with_suffix(".new")
-    shutil.rmtree(temporary, ignore_errors=True)
     mirror = debian_mirror()
-    chroot = 'chroot "$1" apt-get install -y --no-install-recommends '
-    with step("making a private Debian 13 root with QEMU 11 and libvirt (about 260 MB, half a minute)"):
-        run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu",
-             '--aptopt=Acquire::Check-Valid-Until "false"',
-             *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED],
-             f"--customize-hook={chroot} -t trixie-backports qemu-system-x86 qemu-utils",
-             f"--customize-hook={chroot} libvirt-daemon-driver-qemu libvirt-daemon libvirt-daemon-log libvirt-clients",
-             # The lists name the archive this machine uses; a root that is packed and carried must not.
-             '--customize-hook=rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
-             "trixie", temporary, f"deb {mirror} trixie main", f"deb {mirror} trixie-backports main"],
-            log=cache() / "qemu-root.log", what="mmdebstrap")
-    shutil.rmtree(path, ignore_errors=True)
-    temporary.rename(path)
+    install = 'chroot "$1" apt-get install -y --no-install-recommends '
+    bare_root.make(
+        path, "trixie", [f"deb {mirror} trixie main", f"deb {mirror} trixie-backports main"], [],
+        "a private Debian 13 root with QEMU 11 and libvirt (about 260 MB, half a minute)",
+        [f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED],
+        [f"{install} -t trixie-backports qemu-system-x86 qemu-utils",
+         f"{install} libvirt-daemon-driver-qemu libvirt-daemon libvirt-daemon-log libvirt-clients",
+         # The lists name the archive this machine uses; a root that is packed and carried must not.
+         'rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*'])

@@ -4,10 +4,10 @@ import pathlib
 import shutil
 import subprocess
 
-from lab import image
+from lab import bare_root, image
 from lab.machine import debian_mirror
 from lab.paths import REPO, cache
-from lab.shell import Failure, need_root, run, step
+from lab.shell import Failure, run, step
 
 PACKAGES = """linux-image-amd64 linux-headers-amd64 xen-system-amd64 xen-utils qemu-system-xen busybox-static kmod gcc
     libc6-dev make""".split()
@@ -32,19 +32,11 @@ def make(path: pathlib.Path, packages: list[str], what: str) -> bool:
     """A Debian 13 root with these packages and little else, unless it is there. Whether it was made."""
     if _made_of(path) == packages:
         return False
-    need_root(f"making a Debian 13 root {what.partition(' (')[0]}")
-    temporary = path.with_suffix(".new")
-    shutil.rmtree(temporary, ignore_errors=True)
-    with step(f"making a Debian 13 root {what}"):
-        run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu",
-             '--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=APT::Install-Recommends "false"',
-             *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED], "--include=" + ",".join(packages),
-             '--customize-hook=rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
-             "trixie", temporary, f"deb {debian_mirror()} trixie main"],
-            log=path.with_name(path.name + ".log"), what="mmdebstrap")
-    (temporary / "etc/bandsaw-packages").write_text("\n".join(packages))
-    shutil.rmtree(path, ignore_errors=True)
-    temporary.rename(path)
+    bare_root.make(
+        path, "trixie", [f"deb {debian_mirror()} trixie main"], packages, f"a Debian 13 root {what}",
+        ['--aptopt=APT::Install-Recommends "false"', *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED]],
+        ['rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
+         f'echo {" ".join(packages)} > "$1"/etc/bandsaw-packages'])
     return True
 
 
