@@ -56,7 +56,8 @@ CUresult CudaDevice::occupancy_clusters(const ContextRef& context, const Launch&
   if (const CUresult result = enter(as(context))) return result;
   const LaunchConfig config(launch, nullptr);
   int count = 0, size = 0;
-  const CUfunction function = code_handle(launch.code);
+  const bool any = !launch.code.kernel && !launch.code.function;
+  const CUfunction function = any ? nullptr : code_handle(launch.code);
   CUresult result = driver_->cuOccupancyMaxPotentialClusterSize(&size, function, config.get());
   // Without a size in the configuration it is the kernel's own, if it has one.
   const CUresult active = driver_->cuOccupancyMaxActiveClusters(&count, function, config.get());

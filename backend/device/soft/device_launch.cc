@@ -34,6 +34,28 @@ std::shared_ptr<LaunchRecording> begin_recording(Recorder& recorder, const Launc
   return recorder.begin(std::move(launch));
 }
 
+uint32_t blocks_per_sm(const KernelCode& code, const KernelSettings& settings, uint32_t threads,
+                       uint64_t shared_bytes) {
+  const uint32_t warps = (threads + 31) / 32;
+  if (threads == 0 || threads > kMaxBlockThreads || threads > code.max_threads) return 0;
+  const uint64_t shared = round_up(code.static_shared_bytes + shared_bytes, 128) + kReservedShared;
+  // What needs no permission counts, even where a program has asked for less.
+  const int64_t free = int64_t{kDefaultBlockShared} - static_cast<int64_t>(code.static_shared_bytes);
+  const int64_t allowed = settings.max_dynamic_shared;
+  if (static_cast<int64_t>(shared_bytes) > std::max(allowed, free) ||
+      code.static_shared_bytes + shared_bytes > kMaxBlockShared) {
+    return 0;
+  }
+  const uint32_t warp_registers = static_cast<uint32_t>(round_up(uint64_t{fitted_registers(code)} * 32, 256));
+  const uint64_t by_registers = kSmRegisters / warp_registers / warps;
+  return static_cast<uint32_t>(
+      std::min({uint64_t{kSmBlocks}, uint64_t{kSmThreads} / 32 / warps, by_registers, kSmShared / shared}));
+}
+
+uint32_t blocks_per_sm(const CodeView& code, uint32_t threads, uint64_t shared_bytes) {
+  return blocks_per_sm(*code.code, code.image->settings(code.code->name), threads, shared_bytes);
+}
+
 // Whether the launch asks for a cluster, and the kernel requires another one in this dimension.
 bool is_other_cluster(const Launch& launch, const KernelSettings& settings, int i) {
   const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
@@ -198,23 +220,6 @@ CUresult SoftDevice::launch(const StreamRef& stream, const Launch& launch) {
   return enqueue(on, op);
 }
 
-uint32_t SoftDevice::blocks_per_sm(const CodeView& code, uint32_t threads, uint64_t shared_bytes) const {
-  const uint32_t warps = (threads + 31) / 32;
-  if (threads == 0 || threads > kMaxBlockThreads || threads > code.code->max_threads) return 0;
-  const uint64_t shared = round_up(code.code->static_shared_bytes + shared_bytes, 128) + kReservedShared;
-  // What needs no permission counts, even where a program has asked for less.
-  const int64_t free = int64_t{kDefaultBlockShared} - static_cast<int64_t>(code.code->static_shared_bytes);
-  const int64_t allowed = code.image->settings(code.code->name).max_dynamic_shared;
-  if (static_cast<int64_t>(shared_bytes) > std::max(allowed, free) ||
-      code.code->static_shared_bytes + shared_bytes > kMaxBlockShared) {
-    return 0;
-  }
-  const uint32_t warp_registers = static_cast<uint32_t>(round_up(uint64_t{fitted_registers(*code.code)} * 32, 256));
-  const uint64_t by_registers = kSmRegisters / warp_registers / warps;
-  return static_cast<uint32_t>(
-      std::min({uint64_t{kSmBlocks}, uint64_t{kSmThreads} / 32 / warps, by_registers, kSmShared / shared}));
-}
-
 CUresult SoftDevice::occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) {
   if (const CUresult error = scheduler_.error()) return error;
   const CodeView found = view(code);
@@ -228,9 +233,19 @@ CUresult SoftDevice::occupancy(const Code& code, uint32_t block_threads, uint64_
 CUresult SoftDevice::occupancy_clusters(const ContextRef&, const Launch& launch, uint32_t* clusters,
                                         uint32_t* largest) {
   if (const CUresult error = scheduler_.error()) return error;
+  if (!launch.code.kernel && !launch.code.function) {
+    KernelSettings all;
+    all.cluster_non_portable = 1;
+    all.max_dynamic_shared = static_cast<int32_t>(kMaxBlockShared);
+    return room_for_clusters(launch, {}, all, clusters, largest);
+  }
   const CodeView found = view(launch.code);
   if (!found.code) return CUDA_ERROR_INVALID_HANDLE;
-  const KernelSettings& settings = found.image->settings(found.code->name);
+  return room_for_clusters(launch, *found.code, found.image->settings(found.code->name), clusters, largest);
+}
+
+CUresult SoftDevice::room_for_clusters(const Launch& launch, const KernelCode& code, const KernelSettings& settings,
+                                       uint32_t* clusters, uint32_t* largest) const {
   uint64_t size = 1;
   for (int i = 0; i < 3; ++i) {
     const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
@@ -241,7 +256,7 @@ CUresult SoftDevice::occupancy_clusters(const ContextRef&, const Launch& launch,
   const uint64_t blocks =
       threads > kMaxBlockThreads
           ? 0
-          : uint64_t{sms_} * blocks_per_sm(found, static_cast<uint32_t>(threads), launch.shared_bytes);
+          : uint64_t{sms_} * blocks_per_sm(code, settings, static_cast<uint32_t>(threads), launch.shared_bytes);
   const uint64_t most = settings.cluster_non_portable ? kMaxCluster : kPortableCluster;
   *clusters = size > most ? 0 : static_cast<uint32_t>(blocks / size);
   *largest = static_cast<uint32_t>(std::min(most, std::bit_floor(blocks)));

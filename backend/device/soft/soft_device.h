@@ -257,6 +257,8 @@ class SoftDevice final : public Device, public GivesAgain {
   CUresult make_child(const KernelOp& parent, const ChildItem& item, const EngineWork& slice, OpRef* op);
   CUresult check_shape(const Launch& launch, const CodeView& code);
   CUresult reference_cell(const ModuleRef& module, const std::string& name, bool surface, uint64_t** cell);
+  CUresult room_for_clusters(const Launch& launch, const KernelCode& code, const KernelSettings& settings,
+                             uint32_t* clusters, uint32_t* largest) const;
   static CUresult find_cluster(const Launch& launch, const CodeView& code, uint32_t (&cluster)[3]);
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
   CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);
@@ -276,7 +278,6 @@ class SoftDevice final : public Device, public GivesAgain {
   // Calls `body` when all work has ended, or will not any more, and before any that is queued later begins.
   void alone(Done body);
   std::pair<SoftContextRef, Ops> everything(const std::vector<SoftContextRef>& contexts);
-  uint32_t blocks_per_sm(const CodeView& code, uint32_t threads, uint64_t shared_bytes) const;
   std::shared_ptr<SoftPool> pool_or_default(const PoolRef& pool);
   std::shared_ptr<SoftPool> pool_of(const Allocation& allocation);
   void trim_pools();

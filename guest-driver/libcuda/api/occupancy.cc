@@ -8,12 +8,17 @@
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/launch.h"
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 namespace {
 
 constexpr uint32_t kPortableCluster = 8, kLargestCluster = 16;
+
+// From this version of the driver on, NULL asks about clusters of a kernel that needs nothing but what the
+// configuration says. cuBLAS 13.10 asks so.
+constexpr int kAsksWithoutFunction = 13040;
 
 CUresult check_function(CUfunction function, FunctionRecord** record) {
   Call call;
@@ -107,6 +112,20 @@ CUresult ask_clusters(const CUlaunchConfig& config, FunctionRecord& function, ui
 // fits.
 bool has_clusters() { return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0; }
 
+CUresult clusters_of_any(int* clusters, const CUlaunchConfig* config) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!clusters || !config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
+  if (!has_clusters()) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  vgpu_launch launch;
+  uint32_t count = 0, largest = 0;
+  CUresult result = read_config(*config, {}, &launch);
+  if (result == CUDA_SUCCESS && launch.cluster[0] == 0) result = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  if (result == CUDA_SUCCESS) result = bandsaw::wire::occupancy_clusters(call, launch, &count, &largest);
+  if (result == CUDA_SUCCESS) *clusters = static_cast<int>(count);
+  return result;
+}
+
 }  // namespace
 }  // namespace bandsaw::libcuda
 
@@ -168,6 +187,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction function, cons
 }
 
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const CUlaunchConfig* config) {
+  if (!function && driver_version() >= kAsksWithoutFunction) return clusters_of_any(clusters, config);
   FunctionRecord* record = nullptr;
   const CUresult result = check_cluster_question(clusters, config, function, &record);
   if (result != CUDA_SUCCESS) return result;

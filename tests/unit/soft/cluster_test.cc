@@ -131,6 +131,11 @@ TEST_F(SoftDeviceTest, ClusterSizes) {
   ASSERT_EQ(device->occupancy_clusters(nullptr, of(kernel, 16, 32, 4), &clusters, &largest), CUDA_SUCCESS);
   EXPECT_GT(clusters, 0u);
   EXPECT_EQ(largest, 16u);
+  // Of no kernel: one that needs no more than the launch says.
+  ASSERT_EQ(device->occupancy_clusters(nullptr, of(nullptr, 16, 32, 16), &clusters, &largest), CUDA_SUCCESS);
+  EXPECT_GT(clusters, 0u);
+  ASSERT_EQ(device->occupancy_clusters(nullptr, of(nullptr, 32, 32, 32), &clusters, &largest), CUDA_SUCCESS);
+  EXPECT_EQ(clusters, 0u);
   // A kernel that wants its blocks in pairs.
   KernelCode paired = fake_kernel("paired", no_work);
   std::fill_n(paired.required_cluster, 3, 1);
