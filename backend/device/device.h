@@ -262,8 +262,7 @@ class Device : public MovingMemory {
   virtual CUresult function_info(const Code& code, FunctionInfo* info) = 0;
   virtual CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) = 0;
   virtual CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) = 0;
-  // Of a launch with clusters: how many are active at once on the whole device, and the largest size that could run.
-  // Without code: of a kernel that needs nothing but what the launch says (CUDA 13.4).
+  // How many of the launch's clusters fit on the device, and the largest size that could run. No code: of any kernel.
   virtual CUresult occupancy_clusters(const ContextRef&, const Launch&, uint32_t* /*clusters*/, uint32_t* /*largest*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
