@@ -5,11 +5,16 @@ import typing
 from lab.machine import install_packages
 from lab.shell import need_root, run, step
 
+# An option: without what people read.
+WITHOUT_DOCUMENTS = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "man", "locale", "info")]
+# A hook: apt's lists name the archive that this machine uses; a root that is packed and carried must not.
+WITHOUT_ARCHIVE = 'rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*'
+
 
 def make(path: pathlib.Path, release: str, sources: list[str], packages: list[str], text: str,
          options: typing.Sequence[str] = (), hooks: typing.Sequence[str] = ()) -> None:
-    """In place of what `path` was before. `sources`: lines for apt. `text` ends "making". `hooks`: commands of a shell
-    that has the root's folder as $1, run when its packages are there."""
+    """In place of what `path` was before. `sources`: lines for apt. `text`: what it is, for people. `hooks`: commands
+    of a shell that has the root's folder as $1, run when its packages are there."""
     need_root(f"making {text.partition(' (')[0]}")
     install_packages(["mmdebstrap"])
     temporary = path.with_name(path.name + ".new")

@@ -10,7 +10,6 @@ from lab.machine import debian_mirror
 from lab.paths import cache
 
 QEMU_WANTED = (10, 1)
-SHED = ["doc/*", "man/*", "locale/*", "info/*"]
 
 
 def _version_of(command: list[str]) -> tuple:
@@ -71,8 +70,7 @@ def _make(path: pathlib.Path) -> None:
     bare_root.make(
         path, "trixie", [f"deb {mirror} trixie main", f"deb {mirror} trixie-backports main"], [],
         "a private Debian 13 root with QEMU 11 and libvirt (about 260 MB, half a minute)",
-        [f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED],
+        bare_root.WITHOUT_DOCUMENTS,
         [f"{install} -t trixie-backports qemu-system-x86 qemu-utils",
          f"{install} libvirt-daemon-driver-qemu libvirt-daemon libvirt-daemon-log libvirt-clients",
-         # The lists name the archive this machine uses; a root that is packed and carried must not.
-         'rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*'])
+         bare_root.WITHOUT_ARCHIVE])

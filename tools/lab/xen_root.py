@@ -11,7 +11,6 @@ from lab.shell import Failure, run, step
 
 PACKAGES = """linux-image-amd64 linux-headers-amd64 xen-system-amd64 xen-utils qemu-system-xen busybox-static kmod gcc
     libc6-dev make""".split()
-SHED = ["doc/*", "man/*", "locale/*", "info/*"]
 MODULE_SOURCES = ["guest-driver/kernel", "guest-driver/uapi"]
 
 
@@ -34,9 +33,8 @@ def make(path: pathlib.Path, packages: list[str], what: str) -> bool:
         return False
     bare_root.make(
         path, "trixie", [f"deb {debian_mirror()} trixie main"], packages, f"a Debian 13 root {what}",
-        ['--aptopt=APT::Install-Recommends "false"', *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED]],
-        ['rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
-         f'echo {" ".join(packages)} > "$1"/etc/bandsaw-packages'])
+        ['--aptopt=APT::Install-Recommends "false"', *bare_root.WITHOUT_DOCUMENTS],
+        [bare_root.WITHOUT_ARCHIVE, f'echo {" ".join(packages)} > "$1"/etc/bandsaw-packages'])
     return True
 
 

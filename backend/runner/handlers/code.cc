@@ -226,8 +226,7 @@ CUresult Handlers::occupancy(C, uint64_t function, uint32_t block_threads, uint6
 CUresult Handlers::occupancy_clusters(C call, const vgpu_launch& launch, uint32_t* clusters, uint32_t* largest) {
   Launch shape;
   shape.code = find_code(world_.objects, launch.function);
-  const bool any = launch.function == 0;
-  if (!any && !shape.code.kernel && !shape.code.function) return CUDA_ERROR_INVALID_HANDLE;
+  if (launch.function && !shape.code.kernel && !shape.code.function) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult result = read_launch(launch, &shape)) return result;
   return device_.occupancy_clusters(call.context, shape, clusters, largest);
 }

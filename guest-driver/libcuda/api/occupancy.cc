@@ -80,11 +80,15 @@ uint32_t cluster_of(const CUlaunchConfig& config, const FunctionRecord& function
                                required(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH));
 }
 
+bool is_cluster_question(const int* answer, const CUlaunchConfig* config) {
+  return answer && config && (!config->numAttrs || config->attrs);
+}
+
 CUresult check_cluster_question(const int* answer, const CUlaunchConfig* config, CUfunction function,
                                 FunctionRecord** record) {
   const CUresult result = check_function(function, record);
   if (result != CUDA_SUCCESS) return result;
-  return answer && config && (!config->numAttrs || config->attrs) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return is_cluster_question(answer, config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Asks the device, which alone knows the groups of SMs that a cluster must fit into. The answers are kept, because
@@ -115,7 +119,7 @@ bool has_clusters() { return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
 CUresult clusters_of_any(int* clusters, const CUlaunchConfig* config) {
   Call call;
   if (!call.require_context()) return call.status();
-  if (!clusters || !config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_cluster_question(clusters, config)) return CUDA_ERROR_INVALID_VALUE;
   if (!has_clusters()) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   vgpu_launch launch;
   uint32_t count = 0, largest = 0;
