@@ -39,7 +39,7 @@
 namespace bandsaw {
 
 // Told how long the engine worked on a time slice, in nanoseconds.
-using TimeSliceDone = std::function<void(uint64_t busy_ns)>;
+using TimeSliceDone = std::function<uint64_t(uint64_t busy_ns)>;  // returns what of it is to be charged
 
 struct FunctionInfo {
   vgpu_function_info info{};

@@ -226,8 +226,8 @@ void TimeSliceMeter::finish(TimeSlice& slice) {
       if (event) events_.give(part.stream->context, event);
     }
   }
-  host_->charge_time(static_cast<int>(slice.engine), busy, slice.bytes);
-  if (slice.done) slice.done(busy);
+  const uint64_t charged = slice.done ? slice.done(busy) : busy;
+  host_->charge_time(static_cast<int>(slice.engine), charged, slice.bytes);
 }
 
 }  // namespace bandsaw::cuda

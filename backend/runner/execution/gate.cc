@@ -21,6 +21,8 @@ constexpr uint64_t kWideUnits = 64;
 constexpr uint32_t kWideDepth = 16;
 // After a pause of this length the next work may be of another length: what was proven is forgotten.
 constexpr std::chrono::milliseconds kForget{50};
+// After so many time slices of nothing but known launches the next one is taken to be so too.
+constexpr uint32_t kKnownInARow = 16;
 
 }  // namespace
 
@@ -42,6 +44,7 @@ void GateView::ring_doorbell() {
 
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
+  enters_known_ = false;
   if (!join(engine, units)) return false;
   note_other_work(engine);
   return true;
@@ -68,6 +71,7 @@ bool GateView::join(unsigned engine, uint64_t units) {
 
 bool GateView::enter_alone(unsigned engine, uint64_t units, const std::optional<LaunchId>& id) {
   if (!grant_page_) return true;
+  enters_known_ = false;
   if (!begin_alone(engine, units)) return false;
   note_other_work(engine);
   if (id && beside_others_) note_part(*id);
@@ -99,7 +103,9 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   note_stream(id.stream);
   TimeSlice& slice = engine_states_[kCompute].slice;
   const LaunchTimes::Known known = launch_times_.find(id, is_alone());
-  if (known.sample && may_learn() && !stream_eras_.any_of_the_past()) {
+  const bool sample = known.sample && may_learn() && !stream_eras_.any_of_the_past();
+  enters_known_ = known.ns != 0 && !sample;
+  if (sample) {
     if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
@@ -145,6 +151,7 @@ void GateView::enter_unasked(unsigned engine) {
   if (state.slice.begun) close(engine);
   const bool counted = is_governed();
   if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
+  enters_known_ = false;
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = clock_.now()});
   note_other_work(engine);
 }
@@ -169,9 +176,17 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
   (void)hardware_slice();
-  device_->time_slice_begin(engine,
-                            begins_step && slice.wide && !state.slice.alone && !beside_others_ && !keeps_engine_);
+  device_->time_slice_begin(engine, begins_step && has_turns() && !is_known_by_launches());
 }
+
+// The hardware serves others between what this one puts on the engine.
+bool GateView::has_turns() const {
+  const TimeSlice& slice = engine_states_[kCompute].slice;
+  return slice.wide && !slice.alone && !beside_others_ && !keeps_engine_;
+}
+
+// What it is charged follows from its launches, whatever is measured. To measure from its turn on costs it 6 us.
+bool GateView::is_known_by_launches() const { return enters_known_ && known_in_a_row_ >= kKnownInARow; }
 
 // Other processes of this virtual GPU have work. The arbiter, whom they need not ask, sees that a period later.
 bool GateView::siblings_work() const {
@@ -201,7 +216,7 @@ void GateView::note_issue(Clock::Point now, bool rested) {
   last_entered_ = now;
 }
 
-void GateView::leave(unsigned engine, TimeSliceDone done) {
+void GateView::leave(unsigned engine, Ended done) {
   if (!engine_states_[engine].slice.begun) return done(0);  // there is no grant page, and no time slice
   close(engine, std::move(done));
 }
@@ -415,20 +430,22 @@ bool GateView::begin(unsigned engine, bool own_time_slice) {
   return true;
 }
 
-void GateView::close(unsigned engine, TimeSliceDone also) {
+void GateView::close(unsigned engine, Ended also) {
   TimeSlice& slice = engine_states_[engine].slice;
   slice.begun = false;
+  if (engine == kCompute) known_in_a_row_ = slice.known ? known_in_a_row_ + 1 : 0;
   device_->time_slice_end(engine, [this, engine, slice = slice, also = std::move(also)](uint64_t busy_ns) {
-    learn(engine_states_[engine], slice.units, busy_ns);
+    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
+    learn(engine_states_[engine], slice.units, own_ns ? own_ns : busy_ns);
     prove(engine_states_[engine], slice.units);
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
     if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
     if (slice.wide && slice.known && slice.alone && !slice.sample) learn_gaps(slice, busy_ns);
     if (slice.kept && slice.known && !slice.sample) note_kept(slice, busy_ns);
-    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
     if (beside_others_ && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
     if (slice.counted) ended(engine, own_ns ? own_ns : slice.wide ? used(slice, busy_ns) : busy_ns, own_ns);
     if (also) also(busy_ns);
+    return own_ns ? std::min(own_ns, busy_ns) : busy_ns;
   });
 }
 

@@ -33,6 +33,8 @@ struct GateAnswer {
 
 class GateView {
  public:
+  using Ended = std::function<void(uint64_t busy_ns)>;
+
   // `clock` outlives this.
   explicit GateView(const Clock* clock = &Clock::system()) : clock_(*clock), launch_times_(clock) {}
   GateView(const GateView&) = delete;
@@ -64,7 +66,7 @@ class GateView {
   // Of what entered last, so many units are not put on the engine after all; they will enter again.
   void take_back(unsigned engine, uint64_t units);
   // Closes the time slice. `done` is called when the device has done its work, or when that work will not be done.
-  void leave(unsigned engine, TimeSliceDone done);
+  void leave(unsigned engine, Ended done);
   // The last enter returned false, and the word that it waits for has not changed since.
   bool waits(unsigned engine) const { return is_waiting(engine_states_[engine]); }
   // After enter returned false: sleeps until it may return true for one of the engines, at most for `most`.
@@ -167,7 +169,7 @@ class GateView {
   void note_stream(uint64_t stream);
   bool begin(unsigned engine, bool own_time_slice);
   void start(unsigned engine, const TimeSlice& slice);
-  void close(unsigned engine, TimeSliceDone also = nullptr);
+  void close(unsigned engine, Ended also = nullptr);
   bool has_room(EngineState& state, const Gate& gate, bool own_time_slice);
   static bool is_below(EngineState& state, uint32_t depth);
   bool permitted(Gate& gate);
@@ -185,6 +187,8 @@ class GateView {
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
   bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }
   bool siblings_work() const;
+  bool has_turns() const;
+  bool is_known_by_launches() const;
   static uint64_t used(const TimeSlice& slice, uint64_t busy_ns);
   void note_pause(unsigned engine);
   void note_issue(Clock::Point now, bool rested);
@@ -204,6 +208,8 @@ class GateView {
   std::array<EngineState, kEngines> engine_states_;
   LaunchTimes launch_times_;
   bool beside_others_ = false;
+  bool enters_known_ = false;                         // what enters is a launch whose time is known, and no sample
+  uint32_t known_in_a_row_ = 0;                       // so many last time slices of compute work held nothing else
   uint64_t stream_ = 0;                               // where the last compute work went; 0: not known
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
   StreamEras stream_eras_;

@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <semaphore>
 #include <set>
 
 #include "backend/device/cuda/time_slice_meter.h"
@@ -61,9 +62,11 @@ struct Host final : DeviceHost {
   void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     time[engine] += nanoseconds;
     moved[engine] += bytes;
+    charged.release();
   }
   void* visible_host(uint64_t, uint64_t) override { return nullptr; }
   std::atomic<uint64_t> time[kEngines]{}, moved[kEngines]{};
+  std::counting_semaphore<> charged{0};
 };
 
 class TimeSliceMeterTest : public testing::Test {
@@ -85,9 +88,11 @@ class TimeSliceMeterTest : public testing::Test {
   }
   uint64_t end(unsigned engine) {
     std::promise<uint64_t> busy;
-    meter_.end(engine, [&](uint64_t ns) { busy.set_value(ns); });
+    meter_.end(engine, [&](uint64_t ns) { return busy.set_value(ns), ns; });
     return busy.get_future().get();
   }
+  // Time slices are charged after their ends are told.
+  bool is_charged() { return host_.charged.try_acquire_for(std::chrono::seconds(5)); }
 
   DriverRef driver_ = fake_driver();
   CudaContextRef context_ = std::make_shared<CudaContext>(nullptr, true);
@@ -102,6 +107,7 @@ TEST_F(TimeSliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
   meter_.begin(kCompute, false);
   for (int i = 0; i < 10; ++i) work(kCompute, one, 50, 4);
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 500e3, kEventsNs);
+  EXPECT_TRUE(is_charged());
   EXPECT_NEAR(static_cast<double>(host_.time[kCompute]), 500e3, kEventsNs);
   EXPECT_EQ(host_.moved[kCompute], 40u);
 }
@@ -134,7 +140,7 @@ TEST_F(TimeSliceMeterTest, AStepBesideOthersIsMeasuredFromItsTurn) {
         clocks().streams[one->handle] += 50;
       }
       std::promise<uint64_t> busy;
-      meter.end(kCompute, [&](uint64_t ns) { busy.set_value(ns); });
+      meter.end(kCompute, [&](uint64_t ns) { return busy.set_value(ns), ns; });
       EXPECT_NEAR(static_cast<double>(busy.get_future().get()), 50e3, kEventsNs);
       if (!on_turn) break;
     }
@@ -150,6 +156,7 @@ TEST_F(TimeSliceMeterTest, WhatCopiesInAGraphTakeIsEstimatedByTheLastOnesMeasure
   meter_.begin(kCopyIn, false);
   meter_.estimate(kCopyIn, 1'000'000);
   EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, kEventsNs);
+  EXPECT_TRUE(is_charged() && is_charged());
   EXPECT_EQ(host_.moved[kCopyIn], 6'000'000u);
   meter_.begin(kCopyIn, false);
   meter_.estimate(kCopyIn, 2'000'000);
@@ -213,6 +220,7 @@ TEST_F(TimeSliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
     EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, kEventsNs);
     EXPECT_NEAR(static_cast<double>(end(kCompute)), 50e3, kEventsNs);  // the copy was in its way
   }
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(is_charged());
   EXPECT_EQ(host_.moved[kCopyIn], 100'000u);
   EXPECT_LE(clocks().made - before, 16u);
 }
@@ -292,15 +300,24 @@ TEST_F(TimeSliceMeterTest, OfManyStreamsOnlyTheirContextTells) {
   EXPECT_TRUE(meter_.over(0));
 }
 
+TEST_F(TimeSliceMeterTest, WhoIsToldOfTheEndSaysWhatIsCharged) {
+  const auto one = stream(1);
+  meter_.begin(kCompute, false);
+  work(kCompute, one, 500);
+  meter_.end(kCompute, [](uint64_t) { return uint64_t{70}; });
+  EXPECT_TRUE(is_charged());
+  EXPECT_EQ(host_.time[kCompute], 70u);
+}
+
 TEST_F(TimeSliceMeterTest, WhatAnotherThreadWaitsForLastsUntilItIsLetGo) {
   meter_.begin(kCopyOut, false);
   auto held = meter_.hold(kCopyOut, 7);
-  std::promise<uint64_t> busy;
-  meter_.end(kCopyOut, [&](uint64_t ns) { busy.set_value(ns); });
-  auto outcome = busy.get_future();
-  EXPECT_EQ(outcome.wait_for(std::chrono::milliseconds(2)), std::future_status::timeout);
+  std::atomic<uint64_t> busy{0};
+  meter_.end(kCopyOut, [&](uint64_t ns) { return busy = ns; });
+  EXPECT_FALSE(host_.charged.try_acquire_for(std::chrono::milliseconds(2)));
   held.reset();
-  EXPECT_GE(outcome.get(), 2'000'000u);
+  EXPECT_TRUE(is_charged());
+  EXPECT_GE(busy, 2'000'000u);
   EXPECT_EQ(host_.moved[kCopyOut], 7u);
 }
 

@@ -34,7 +34,7 @@ class TimeSliceDevice final : public FakeDevice {
       done = std::move(ended.front());
       ended.pop_front();
     }
-    done(busy_ns);
+    charged = done(busy_ns);
   }
   bool keep_engine(std::function<bool()> asked, std::function<void()> ended_then) override {
     ++keeps;
@@ -44,6 +44,7 @@ class TimeSliceDevice final : public FakeDevice {
   }
   bool time_slices_over(unsigned) override { return over; }
   std::atomic<int> begun{0}, turns{0};
+  uint64_t charged = 0;  // of the last time slice that ended
   bool over = false;
   int keeps = 0;  // how often the engine was to be kept
   bool can_keep = true;

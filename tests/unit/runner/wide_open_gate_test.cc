@@ -91,6 +91,25 @@ TEST_F(WideOpenGate, AStepBesideOthersIsMeasuredFromItsTurn) {
   EXPECT_EQ(device_.turns, 2) << "alone it has no turns";
 }
 
+// What it is charged for does not depend on what is measured then.
+TEST_F(WideOpenGate, StepsOfNothingButKnownLaunchesAreMeasuredFromWhenTheyAreIssued) {
+  sample(kShort, kUnit);
+  const auto step = [this](const LaunchId& id) {
+    const int before = device_.turns;
+    launch(id);
+    const uint64_t charged = charge(70 * kUnit);  // it waited for its turn
+    EXPECT_EQ(device_.charged, id.shape == kShort.shape ? kUnit : 70 * kUnit);
+    EXPECT_EQ(charged, device_.charged);
+    return device_.turns - before;
+  };
+  int turns = 0;
+  for (int i = 0; i < 100; ++i) turns += step(kShort);
+  EXPECT_GT(turns, 0) << "not before some have been so";
+  EXPECT_LT(turns, 20);
+  EXPECT_EQ(step(kLong), 1) << "not known, and too soon for a sample";
+  EXPECT_EQ(step(kShort), 1) << "what follows may be another one again";
+}
+
 TEST_F(WideOpenGate, WhoKeepsTheEngineWaitsForNoTurn) {
   grant_page_->keep_engine = 1;
   launch(kShort);
