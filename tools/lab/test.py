@@ -158,8 +158,10 @@ def build_instrumented(kinds: list[str]) -> tuple[pathlib.Path, list[dict]]:
 
 
 def beside_others(results: Results, kinds: list[str], options, processors_free: threading.Event) -> None:
-    """What needs nothing that other tests need: sanitizers, Xen, kernels in grid slices. Where an input, or a kernel,
-    has a time limit, it waits until processors are free."""
+    """What needs nothing that other tests need: unit tests, sanitizers, Xen, kernels in grid slices. Where an input, or
+    a kernel, has a time limit, it waits until processors are free."""
+    if "unit" in kinds:
+        unit_tests(results, options.name)
     sanitized = {"asan", "fuzz"} & set(kinds)
     folder, tests = build_instrumented(kinds) if sanitized else (BUILD, [])
     if "xen" in kinds:
@@ -171,6 +173,20 @@ def beside_others(results: Results, kinds: list[str], options, processors_free: 
         fuzz_targets(results, folder, 120 if options.full else FUZZ_SECONDS)
     if "slices" in kinds:
         python_tests.run_folder_apart(results, "slices", options.name, options.full)
+
+
+def direct_tests(results: Results, kinds: list[str], options) -> None:
+    """What uses the lab's vgpud without a VM."""
+    if {"cuda", "runtimes", "direct", "vm"} & set(kinds):
+        host.destroy_unused()
+    if "cuda" in kinds:
+        direct_programs(results, options.name)
+    if "runtimes" in kinds:
+        runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
+        if (options.only and options.name) or options.full:
+            python_packages.package_tests(results, options.name)
+    if "direct" in kinds:
+        python_tests.run_folder(results, "direct", options.name, options.full)
 
 
 @contextlib.contextmanager
@@ -241,22 +257,11 @@ def run_tests() -> int:
     if not set(kinds) - {"lint", "package"}:
         return results.summary()
     setup.prepare(lab="vm" in kinds or "xen" in kinds, tests="unit" in kinds or "vm" in kinds, xen="xen" in kinds)
-    if "unit" in kinds:
-        unit_tests(results, options.name)
-    if {"cuda", "runtimes", "direct", "vm"} & set(kinds):
-        host.destroy_unused()
-    if "cuda" in kinds:
-        direct_programs(results, options.name)
-    if "runtimes" in kinds:
-        runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
-        if (options.only and options.name) or options.full:
-            python_packages.package_tests(results, options.name)
     # Direct tests and those in VMs wait much, and a guest has one emulated processor.
     direct_ended = threading.Event()
     with in_idle_time(lambda: beside_others(results, kinds, options, direct_ended)):
         try:
-            if "direct" in kinds:
-                python_tests.run_folder(results, "direct", options.name, options.full)
+            direct_tests(results, kinds, options)
         finally:
             direct_ended.set()
         if "vm" in kinds:
