@@ -51,13 +51,13 @@ Swapper::Plan Swapper::plan(const Chunks& chunks) const {
 }
 
 // Work has ended for what is wanted now: more than that comes with it where there is room, and in place of other chunks
-// where it is known what follows.
-Swapper::Plan Swapper::plan_with_more(const Chunks& chunks) const {
+// where it is known what follows, unless more room comes: then nothing goes that would come back.
+Swapper::Plan Swapper::plan_with_more(const Chunks& chunks, bool room_comes) const {
   Plan made = plan(chunks);
   if (wanted_room_ != 0) return made;
   const uint64_t room = book_.free_room();
   const uint64_t most = page_.reserved() / kAheadPart / std::max(book_.chunk_bytes(), kMapUnit);
-  chunks.bring_ahead(wanted_, ahead_.since(), room, std::min<uint64_t>(ahead_.most(), most), &made);
+  if (!room_comes) chunks.bring_ahead(wanted_, ahead_.since(), room, std::min<uint64_t>(ahead_.most(), most), &made);
   chunks.bring_back(room, kComeAtOnce, &made);
   return made;
 }
@@ -209,7 +209,8 @@ bool Swapper::settled() {
     count(page_.slot().swap_wait_ns, nanoseconds(now) - nanoseconds(std::exchange(begun_, now)));
     return false;
   }
-  carry_out(book_.with_chunks([this](const Chunks& chunks) { return plan_with_more(chunks); }));
+  const bool room_comes = more_comes();
+  carry_out(book_.with_chunks([&](const Chunks& chunks) { return plan_with_more(chunks, room_comes); }));
   return end();
 }
 

@@ -59,7 +59,7 @@ class Swapper {
 
   bool may_go_on(const wire::CheckedRecord& record);
   Plan plan(const Chunks& chunks) const;
-  Plan plan_with_more(const Chunks& chunks) const;
+  Plan plan_with_more(const Chunks& chunks, bool room_comes) const;
   uint64_t lacks(const Chunks& chunks) const;
   bool waits_for_room(uint64_t lacks);
   bool more_comes();

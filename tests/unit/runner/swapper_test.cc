@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -39,6 +40,7 @@ class MovingDevice final : public FakeDevice {
       }
     }
     most = std::max(most, moves.out.size());
+    left += moves.out.size();
     return CUDA_SUCCESS;
   }
   CUresult chunks_reach(const std::vector<uint64_t>& chunks) override {
@@ -53,6 +55,7 @@ class MovingDevice final : public FakeDevice {
   uint64_t prepared = 0;
   bool busy = false;
   size_t most = 0;  // that left in one go
+  size_t left = 0;  // in all
   std::set<uint64_t> apart;
 };
 
@@ -81,8 +84,8 @@ class SwapperTest : public testing::Test {
       return next;
     }
     // A launch that uses it.
-    bool admit(uint64_t address) {
-      if (!swapper.under_way()) ++seq;
+    bool admit(uint64_t address, bool again = false) {
+      if (!swapper.under_way() && !again) ++seq;
       wire::CallInfo info{};
       info.name = "launch";
       info.engine = Engine::kCompute;
@@ -199,6 +202,36 @@ TEST_F(SwapperTest, WorkWaitsWhileMoreMemoryComes) {
   EXPECT_TRUE(a_.admit(away));
   EXPECT_GT(a_.told, 0) << "vgpud hears that it has work";
   EXPECT_GT(page_->short_at, 0);
+}
+
+// What follows is known, and would be brought in place of other chunks.
+TEST_F(SwapperTest, WhileMoreMemoryComesNothingLeavesThatWouldComeBack) {
+  std::vector<uint64_t> chunks;
+  for (int i = 0; i < 24; ++i) chunks.push_back(a_.add());
+  const auto go_round = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      for (bool again = false; !a_.admit(chunks[i], again); again = true) run(&a_, milliseconds(1));
+      clock_.pass(milliseconds(1));
+    }
+  };
+  for (int round = 0; round < 3; ++round) go_round(0, chunks.size());
+  EXPECT_GT(a_.device.left, chunks.size());
+  may_hold(-kReserved / 2);
+  run(&a_, milliseconds(10));
+  may_hold(-kReserved / 4, 8 * kChunk);
+  const size_t left = a_.device.left;
+  const int64_t there = a_.on_device();
+  const auto is_away = [&](uint64_t chunk) {
+    return a_.swapper.book().with_chunks([&](const swap::Chunks& all) { return !all.find(chunk)->on_device; });
+  };
+  const auto first = std::ranges::find_if(chunks, is_away) - chunks.begin();
+  go_round(first, first + 1);
+  EXPECT_EQ(a_.device.left, left);
+  EXPECT_GT(a_.on_device(), there + static_cast<int64_t>(kChunk))
+      << "where there is room, more comes than is waited for";
+  may_hold(10 * kChunk);
+  go_round(0, chunks.size());
+  EXPECT_EQ(a_.device.left, left);
 }
 
 TEST_F(SwapperTest, WorkDoesNotWaitForWhatDoesNotCome) {
