@@ -295,9 +295,10 @@ bool RecordLoop::poll_on() {
   if (std::exchange(polls_looked_for_, false)) return true;  // and records fetched, whose turn it may be
   if (process_->slicer().is_watching()) return longest_sleep() < kYieldEvery;  // then it is looked at again at once
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
+  CoreWatch core;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;
-    if (core_is_wanted()) return false;
+    if (core.is_wanted()) return false;
   }
   return false;
 }

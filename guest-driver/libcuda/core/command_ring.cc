@@ -80,8 +80,9 @@ template <typename Ready>
 bool CommandRing::wait_until(Ready ready) {
   if (ready()) return true;
   const uint64_t start = one_core() ? 0 : nanoseconds();
+  CoreWatch core;
   for (uint64_t spun = 0; start && spun < spin_; spun = nanoseconds() - start) {
-    if (spun > kUnyielding && core_is_wanted()) break;
+    if (spun > kUnyielding && core.is_wanted()) break;
     for (int i = 0; i < 16; i++) {
       if (ready()) {
         spin_ = spin_most_;
