@@ -227,7 +227,10 @@ bool Swapper::carry_out(Plan plan) {
   const Clock::Point begin = clock_.now(), waited_since = begun_;
   const size_t goes = plan.out.size(), comes = plan.in.size();
   const bool apart = reaching_.may_leave_apart();
-  const auto moved = [this, apart](uint64_t chunk, bool to_device) { book_.moved(chunk, to_device, apart); };
+  const auto moved = [this, apart](uint64_t chunk, bool to_device) {
+    book_.moved(chunk, to_device, apart);
+    if (asked_by_ != 0) note_work(false);  // who waits for its memory does not rest
+  };
   const CUresult result =
       device_->chunks_move({std::move(plan.out), std::move(plan.in), page_.room_on_device(), moved, apart});
   reaching_.moved(apart);

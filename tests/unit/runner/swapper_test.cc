@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -35,6 +36,7 @@ class MovingDevice final : public FakeDevice {
     for (const bool in : {false, true}) {
       for (const uint64_t address : in ? moves.in : moves.out) {
         if (!book->charge_move(kChunk, in)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (while_moving) while_moving();
         moves.moved(address, in);
         in ? void(apart.erase(address)) : void(moves.apart && apart.insert(address).second);
       }
@@ -57,6 +59,7 @@ class MovingDevice final : public FakeDevice {
   size_t most = 0;  // that left in one go
   size_t left = 0;  // in all
   std::set<uint64_t> apart;
+  std::function<void()> while_moving;  // before each
 };
 
 class SwapperTest : public testing::Test {
@@ -232,6 +235,19 @@ TEST_F(SwapperTest, WhileMoreMemoryComesNothingLeavesThatWouldComeBack) {
   may_hold(10 * kChunk);
   go_round(0, chunks.size());
   EXPECT_EQ(a_.device.left, left);
+}
+
+// Else what others lend it would go back to them while it moves.
+TEST_F(SwapperTest, WhoWaitsForItsMemoryDoesNotRest) {
+  std::vector<uint64_t> chunks;
+  for (int i = 0; i < 24; ++i) chunks.push_back(a_.add());
+  may_hold(10 * kChunk);
+  a_.device.while_moving = [this] { clock_.pass(milliseconds(10)); };
+  EXPECT_FALSE(a_.admit(chunks.back()));
+  const auto before = clock_.now();
+  run(&a_, milliseconds(1));
+  EXPECT_GE(clock_.now() - before, milliseconds(10));
+  EXPECT_LE(static_cast<int64_t>(nanoseconds(clock_.now())) - page_->worked_at, 2'000'000);
 }
 
 TEST_F(SwapperTest, WorkDoesNotWaitForWhatDoesNotCome) {
