@@ -29,6 +29,7 @@ from lab.shell import Failure, main, run, step
 
 FUZZ_SECONDS = 5
 PROGRAM_SECONDS = 180
+UNIT_SECONDS = 600  # of one program, in what processor time others leave
 
 
 def _pytest(command: list[str], options: dict, results: Results, name: str) -> None:
@@ -36,7 +37,7 @@ def _pytest(command: list[str], options: dict, results: Results, name: str) -> N
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
         done = subprocess.run([*command, f"--junitxml={report}"], capture_output=True, text=True, errors="replace",
-                              check=False, timeout=300, **options)
+                              check=False, timeout=UNIT_SECONDS, **options)
         output = done.stdout + done.stderr
         if not python_tests.count_report(results, name, report, output) or done.returncode not in (0, 1):
             results.add(name, f"exit status {done.returncode}", output)
@@ -47,10 +48,10 @@ def _gtest(command: list[str], options: dict, results: Results, name: str) -> No
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         try:
             done = subprocess.run([*command, f"--gtest_output=json:{report.name}"], capture_output=True, text=True,
-                                  errors="replace", check=False, timeout=300, **options)
+                                  errors="replace", check=False, timeout=UNIT_SECONDS, **options)
             status, output = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as expired:
-            status, output = -1, f"ran longer than 300 s\n{(expired.stdout or b'').decode(errors='replace')}"
+            status, output = -1, f"ran longer than {UNIT_SECONDS} s\n{(expired.stdout or b'').decode(errors='replace')}"
         text = pathlib.Path(report.name).read_text()
     if not text:
         results.add(name, f"exit status {status}" if status else "", output)

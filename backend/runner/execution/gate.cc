@@ -185,7 +185,7 @@ bool GateView::has_turns() const {
   return slice.wide && !slice.alone && !beside_others_ && !keeps_engine_;
 }
 
-// What it is charged follows from its launches, whatever is measured. To measure from its turn on costs it 6 us.
+// What it is charged follows from its launches, whatever is measured. To measure from its turn on costs it some us.
 bool GateView::is_known_by_launches() const { return enters_known_ && known_in_a_row_ >= kKnownInARow; }
 
 // Other processes of this virtual GPU have work. The arbiter, whom they need not ask, sees that a period later.
