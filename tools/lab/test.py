@@ -176,20 +176,6 @@ def beside_others(results: Results, kinds: list[str], options, processors_free: 
         python_tests.run_folder_apart(results, "slices", options.name, options.full)
 
 
-def direct_tests(results: Results, kinds: list[str], options) -> None:
-    """What uses the lab's vgpud without a VM."""
-    if {"cuda", "runtimes", "direct", "vm"} & set(kinds):
-        host.destroy_unused()
-    if "cuda" in kinds:
-        direct_programs(results, options.name)
-    if "runtimes" in kinds:
-        runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
-        if (options.only and options.name) or options.full:
-            python_packages.package_tests(results, options.name)
-    if "direct" in kinds:
-        python_tests.run_folder(results, "direct", options.name, options.full)
-
-
 @contextlib.contextmanager
 def in_idle_time(work):
     """Does `work` on a thread with what processor time the body leaves; it is over when the body is left."""
@@ -258,11 +244,20 @@ def run_tests() -> int:
     if not set(kinds) - {"lint", "package"}:
         return results.summary()
     setup.prepare(lab="vm" in kinds or "xen" in kinds, tests="unit" in kinds or "vm" in kinds, xen="xen" in kinds)
+    if {"cuda", "runtimes", "direct", "vm"} & set(kinds):
+        host.destroy_unused()
+    if "cuda" in kinds:
+        direct_programs(results, options.name)
+    if "runtimes" in kinds:
+        runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
+        if (options.only and options.name) or options.full:
+            python_packages.package_tests(results, options.name)
     # Direct tests and those in VMs wait much, and a guest has one emulated processor.
     direct_ended = threading.Event()
     with in_idle_time(lambda: beside_others(results, kinds, options, direct_ended)):
         try:
-            direct_tests(results, kinds, options)
+            if "direct" in kinds:
+                python_tests.run_folder(results, "direct", options.name, options.full)
         finally:
             direct_ended.set()
         if "vm" in kinds:
