@@ -44,13 +44,12 @@ void GateView::ring_doorbell() {
 
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
-  enters_known_ = false;
-  if (!join(engine, units)) return false;
+  if (!join(engine, units, false)) return false;
   note_other_work(engine);
   return true;
 }
 
-bool GateView::join(unsigned engine, uint64_t units) {
+bool GateView::join(unsigned engine, uint64_t units, bool known) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
   if (engine == kCompute && slice.begun && seen_over()) close(engine);
@@ -64,14 +63,13 @@ bool GateView::join(unsigned engine, uint64_t units) {
     }
     close(engine);
   }
-  if (!begin(engine, false)) return false;
+  if (!begin(engine, false, known)) return false;
   slice.units = units;
   return true;
 }
 
 bool GateView::enter_alone(unsigned engine, uint64_t units, const std::optional<LaunchId>& id) {
   if (!grant_page_) return true;
-  enters_known_ = false;
   if (!begin_alone(engine, units)) return false;
   note_other_work(engine);
   if (id && beside_others_) note_part(*id);
@@ -93,7 +91,7 @@ void GateView::note_part(const LaunchId& id) {
 
 bool GateView::begin_alone(unsigned engine, uint64_t units) {
   if (engine_states_[engine].slice.begun) close(engine);
-  if (!begin(engine, true)) return false;
+  if (!begin(engine, true, false)) return false;
   engine_states_[engine].slice.units = units;
   return true;
 }
@@ -103,13 +101,11 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   note_stream(id.stream);
   TimeSlice& slice = engine_states_[kCompute].slice;
   const LaunchTimes::Known known = launch_times_.find(id, is_alone());
-  const bool sample = known.sample && may_learn() && !stream_eras_.any_of_the_past();
-  enters_known_ = known.ns != 0 && !sample;
-  if (sample) {
+  if (known.sample && may_learn() && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
-  } else if (!join(kCompute, units)) {
+  } else if (!join(kCompute, units, known.ns != 0)) {
     return false;
   }
   slice.known &= known.ns != 0;
@@ -151,7 +147,6 @@ void GateView::enter_unasked(unsigned engine) {
   if (state.slice.begun) close(engine);
   const bool counted = is_governed();
   if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
-  enters_known_ = false;
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = clock_.now()});
   note_other_work(engine);
 }
@@ -186,7 +181,9 @@ bool GateView::has_turns() const {
 }
 
 // What it is charged follows from its launches, whatever is measured. To measure from its turn on costs it some us.
-bool GateView::is_known_by_launches() const { return enters_known_ && known_in_a_row_ >= kKnownInARow; }
+bool GateView::is_known_by_launches() const {
+  return engine_states_[kCompute].slice.begun_by_known && known_in_a_row_ >= kKnownInARow;
+}
 
 // Other processes of this virtual GPU have work. The arbiter, whom they need not ask, sees that a period later.
 bool GateView::siblings_work() const {
@@ -410,7 +407,7 @@ void GateView::wait(std::chrono::nanoseconds most) {
   if (count != 0) futex_wait_any({words.data(), count}, most.count());
 }
 
-bool GateView::begin(unsigned engine, bool own_time_slice) {
+bool GateView::begin(unsigned engine, bool own_time_slice, bool known) {
   EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
   const bool counted = state.asking || !grant_page_->no_arbiter.load(std::memory_order_relaxed);
@@ -424,6 +421,7 @@ bool GateView::begin(unsigned engine, bool own_time_slice) {
   start(engine, {.begun = true,
                  .counted = counted,
                  .wide = open && engine == kCompute && gate.open.load(std::memory_order_relaxed) == kOpenWide,
+                 .begun_by_known = known,
                  .units = 0,
                  .limit = own_time_slice ? 1 : limit(state, gate),
                  .since = now});

@@ -127,10 +127,11 @@ class GateView {
  private:
   struct TimeSlice {
     bool begun = false;
-    bool counted = false;  // in the gate's counters; not if there was no arbiter
-    bool wide = false;     // it began at a gate that stood wide open
-    bool kept = false;     // the engine was kept in pauses when it began
-    bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
+    bool counted = false;         // in the gate's counters; not if there was no arbiter
+    bool wide = false;            // it began at a gate that stood wide open
+    bool kept = false;            // the engine was kept in pauses when it began
+    bool begun_by_known = false;  // its first work is a launch whose time is known, and no sample
+    bool known = true;            // it holds nothing but launches whose times are known: work_ns in sum
     uint64_t known_units = 0;
     uint64_t work_ns = 0;
     uint64_t own_ns = 0;        // the same, whatever part of the device they use
@@ -162,12 +163,12 @@ class GateView {
     return state.wait_word && state.wait_word->load(std::memory_order_relaxed) == state.wait_seen;
   }
 
-  bool join(unsigned engine, uint64_t units);
+  bool join(unsigned engine, uint64_t units, bool known);
   bool begin_alone(unsigned engine, uint64_t units);
   void note_other_work(unsigned engine);
   void note_part(const LaunchId& id);
   void note_stream(uint64_t stream);
-  bool begin(unsigned engine, bool own_time_slice);
+  bool begin(unsigned engine, bool own_time_slice, bool known);
   void start(unsigned engine, const TimeSlice& slice);
   void close(unsigned engine, Ended also = nullptr);
   bool has_room(EngineState& state, const Gate& gate, bool own_time_slice);
@@ -208,9 +209,8 @@ class GateView {
   std::array<EngineState, kEngines> engine_states_;
   LaunchTimes launch_times_;
   bool beside_others_ = false;
-  bool enters_known_ = false;                         // what enters is a launch whose time is known, and no sample
-  uint32_t known_in_a_row_ = 0;                       // so many last time slices of compute work held nothing else
-  uint64_t stream_ = 0;                               // where the last compute work went; 0: not known
+  uint32_t known_in_a_row_ = 0;  // so many last time slices of compute work held nothing but known launches
+  uint64_t stream_ = 0;          // where the last compute work went; 0: not known
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
   StreamEras stream_eras_;
   // Of the hardware's time slices: what was seen last, and when that was new.
