@@ -29,7 +29,7 @@ from lab.shell import Failure, main, run, step
 
 FUZZ_SECONDS = 5
 PROGRAM_SECONDS = 180
-UNIT_SECONDS = 600  # of one program, in what processor time others leave
+UNIT_SECONDS = 900  # of one program, in what processor time others leave
 
 
 def _pytest(command: list[str], options: dict, results: Results, name: str) -> None:
