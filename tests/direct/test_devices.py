@@ -1,6 +1,8 @@
 """One vgpud with two software devices: what is on one neither bounds nor holds up what is on the other."""
 import os
+import pathlib
 import signal
+import tempfile
 
 import pytest
 
@@ -35,11 +37,12 @@ exec '{runner}' "$@"
 
 
 @pytest.fixture(name="flag")
-def _flag(tmp_path):
-    tmp_path.chmod(0o755)  # runners are users of their own
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
-    return tmp_path / "gone"
+def _flag():
+    # Runners are users of their own. Folders of pytest are closed to them, again by each pytest that starts meanwhile.
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        path.chmod(0o755)
+        yield path / "gone"
 
 
 @pytest.fixture(name="two")

@@ -46,7 +46,9 @@ TEST_F(Taken, ALaunchThatEndsWhileItIsAskedGoesOn) {
   EXPECT_EQ(device().seen(), (Seen{"6 persistent at 0 from 0", "copy", "copy"}));
   device().claims = 55;
   let_end();
-  EXPECT_EQ(device().seen().at(3), "6 persistent at 0 from 5");
+  // Where the answer came in time after all, it is asked again before.
+  const Seen seen = device().seen();
+  EXPECT_EQ(std::count(seen.begin() + 3, seen.end(), "6 persistent at 0 from 5"), 1) << testing::PrintToString(seen);
 }
 
 TEST_F(Taken, NoneIsLeftBeforeTheLaunchHasBegun) {
