@@ -79,12 +79,14 @@ class Program {
     virtual uint64_t function_address(const std::string& name) const = 0;
     // The kernel with this address, empty if none has it. Any value may come.
     virtual std::string kernel_at(uint64_t /*address*/) const { return {}; }
-    // Functions that are called through pointers may be compiled when that first happens, which a kernel's thread has
-    // not the stack for: `elsewhere` runs `make` in another thread, waits, and returns what it returns; nullptr: it
-    // failed, and `log` said why. Before any kernel runs.
-    using CompileElsewhere =
-        std::function<void*(const std::string& function, const std::function<void*(std::string* log)>& make)>;
-    virtual void compile_by(CompileElsewhere /*elsewhere*/) {}
+    // Pieces of long kernels, and functions that are called through pointers, are compiled while kernels run, whose
+    // threads have not the stack for that: `start` has `make` run in another thread, and returns a call that waits for
+    // what it returns; nullptr: it failed, and `log` said why. `at_once`: so many run beside each other. To be set
+    // before any kernel runs.
+    using Make = std::function<void*(std::string* log)>;
+    using Wait = std::function<void*()>;
+    using StartElsewhere = std::function<Wait(const std::string& name, Make make)>;
+    virtual void compile_by(StartElsewhere /*start*/, uint32_t /*at_once*/) {}
   };
   virtual std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) = 0;
 };
@@ -96,8 +98,8 @@ struct CompileOptions {
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
   // Kernels with more instructions, and more blocks between a branch and where its lanes meet, are compiled in pieces
-  // of about so many instructions, each when a warp first comes there.
-  size_t kernel_at_once = 8000, region_at_once = 512, piece = 300;
+  // of about so many instructions, when a warp first comes there.
+  size_t kernel_at_once = 1500, region_at_once = 100, piece = 200;
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
   uint64_t checked_at_once = 4 << 20;
   bool record = false;   // code records what its warps do (WarpState::recording), for the timing model

@@ -27,24 +27,25 @@ bool CompileJob::done() const {
 KernelEntry CompileJob::wait() {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return done_; });
+  if (const std::string why = std::exchange(log_, {}); !why.empty()) log::error("kernel {}: {}", kernel_, why);
   return entry_;
 }
 
 void CompileJob::run() {
   std::string log;
   const KernelEntry entry = std::exchange(make_, nullptr)(&log);
-  if (!entry) log::error("kernel {}: {}", kernel_, log);
-  finish(entry);
+  finish(entry, entry ? std::string() : std::move(log));
 }
 
 void CompileJob::abandon() {
   make_ = nullptr;
-  finish(nullptr);
+  finish(nullptr, {});
 }
 
-void CompileJob::finish(KernelEntry entry) {
+void CompileJob::finish(KernelEntry entry, std::string log) {
   std::lock_guard lock(mutex_);
   entry_ = entry;
+  log_ = std::move(log);
   done_ = true;
   finished_.notify_all();
 }

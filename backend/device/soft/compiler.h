@@ -24,12 +24,12 @@ class CompileJob {
   CompileJob(std::string kernel, Make make) : kernel_(std::move(kernel)), make_(std::move(make)) {}
   const std::string& kernel() const { return kernel_; }
   bool done() const;
-  KernelEntry wait();  // nullptr: it failed, or the compiler ended before
+  KernelEntry wait();  // nullptr: it failed, as the log says then, or the compiler ended before
   void run();
   void abandon();
 
  private:
-  void finish(KernelEntry entry);
+  void finish(KernelEntry entry, std::string log);
 
   const std::string kernel_;
   Make make_;  // gone once it has run
@@ -37,6 +37,7 @@ class CompileJob {
   std::condition_variable finished_;
   bool done_ = false;  // guarded by mutex_, as the next
   KernelEntry entry_ = nullptr;
+  std::string log_;  // why it failed, until that is said
 };
 using CompileJobRef = std::shared_ptr<CompileJob>;
 
@@ -48,6 +49,7 @@ class Compiler {
   Compiler(int threads, Tell tell) : most_(static_cast<size_t>(threads)), tell_(std::move(tell)) {}
   ~Compiler();
   CompileJobRef start(const std::string& kernel, CompileJob::Make make);
+  uint32_t at_once() const { return static_cast<uint32_t>(most_); }
 
  private:
   void work();

@@ -16,8 +16,6 @@ namespace {
 
 constexpr uint64_t kMostVariables = uint64_t{1} << 40;  // bytes; shares are far below, and sums do not wrap
 
-using CompileAny = std::function<void*(std::string* log)>;
-
 }  // namespace
 
 bool fits(const Variable::Piece& piece, const Variable& variable) {
@@ -154,10 +152,14 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
 CompileJobRef LoadedImage::job(const std::string& kernel, Compiler& compiler) {
   std::lock_guard lock(jobs_mutex_);
   if (!std::exchange(compiler_known_, true)) {
-    code_->compile_by([&compiler](const std::string& function, const CompileAny& make) {
-      const auto entry = [&make](std::string* log) { return reinterpret_cast<KernelEntry>(make(log)); };
-      return reinterpret_cast<void*>(compiler.start(function, entry)->wait());
-    });
+    const auto start = [&compiler, code = std::weak_ptr(code_)](const std::string& name, Program::Loaded::Make make) {
+      // It may be compiled still when no launch needs it any more.
+      const CompileJobRef job = compiler.start(name, [held = code.lock(), make = std::move(make)](std::string* log) {
+        return reinterpret_cast<KernelEntry>(make(log));
+      });
+      return [job] { return reinterpret_cast<void*>(job->wait()); };
+    };
+    code_->compile_by(start, compiler.at_once());
   }
   CompileJobRef& job = jobs_[kernel];
   if (!job) {

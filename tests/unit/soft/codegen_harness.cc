@@ -130,11 +130,12 @@ Kernels::Kernels(std::string_view ptx, CompileOptions options) {
   }
   loaded_ = program_->load(addresses, &log_);
   if (!loaded_) return;
-  loaded_->compile_by([this](const std::string&, const std::function<void*(std::string*)>& make) {
+  const auto start = [this](const std::string&, const Program::Loaded::Make& make) {
     void* made = nullptr;
     std::thread([&] { made = make(&log_); }).join();
-    return made;
-  });
+    return [made] { return made; };
+  };
+  loaded_->compile_by(start, 2);
   for (auto& v : program_->variables()) {
     for (auto& pointer : v.pointers) {
       auto it = addresses.find(pointer.target);

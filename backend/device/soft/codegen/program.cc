@@ -127,7 +127,10 @@ class CompiledProgram final : public Program {
       const bool known = address % 16 == 0 && number < program->numbered_kernels_.size();
       return known ? program->numbered_kernels_[number] : "";
     }
-    void compile_by(CompileElsewhere elsewhere) override { elsewhere_ = std::move(elsewhere); }
+    void compile_by(StartElsewhere start, uint32_t at_once) override {
+      start_ = std::move(start);
+      at_once_ = at_once;
+    }
     void* find(uint64_t address, uint64_t signature) override {
       const uint64_t number = (address - kFunctionWindow) / 16;
       if (address % 16 != 0 || number >= functions_.size()) return nullptr;
@@ -135,17 +138,14 @@ class CompiledProgram final : public Program {
       if (function.signature != signature) return nullptr;
       if (void* const known = functions_[number].load(std::memory_order_acquire)) return known;
       const std::string& name = function.definition->name;
-      void* const made = elsewhere_(name, [this, &name](std::string* log) { return code(name, log); });
+      void* const made = start_(name, [this, &name](std::string* log) { return code(name, log); })();
       functions_[number].store(made, std::memory_order_release);
       return made;
     }
     PieceTable& pieces(uint64_t kernel, uint32_t count) override {
       std::lock_guard lock(mutex_);
       std::unique_ptr<PieceTable>& table = pieces_[kernel];
-      if (!table) {
-        table = std::make_unique<PieceTable>(
-            count, [this, name = kernel_at(kernel), count](uint32_t piece) { return make_piece(name, piece, count); });
-      }
+      if (!table) table = table_of(kernel_at(kernel), count);
       return *table;
     }
     CompiledProgram* const program;
@@ -156,10 +156,14 @@ class CompiledProgram final : public Program {
     void* code(const std::string& name, std::string* log) {
       return linked(Unit::symbol(program->outline_, name), log, [&] { return program->object(name, log); });
     }
-    void* make_piece(const std::string& kernel, uint32_t piece, uint32_t count) {
-      return elsewhere_(fmt::format("{} (part {} of {})", kernel, piece + 1, count), [&](std::string* log) {
+    std::unique_ptr<PieceTable> table_of(const std::string& kernel, uint32_t count) {
+      const auto make = [this, kernel](uint32_t piece, std::string* log) {
         return linked(piece_symbol(kernel, piece), log, [&] { return program->piece_object(kernel, piece, log); });
-      });
+      };
+      const auto start = [this, kernel, count](uint32_t piece, Make made) {
+        return start_(fmt::format("{} (part {} of {})", kernel, piece + 1, count), std::move(made));
+      };
+      return std::make_unique<PieceTable>(count, at_once_, make, start);
     }
     // nullptr: the object is empty, or cannot be linked.
     template <class MakeObject>
@@ -181,7 +185,8 @@ class CompiledProgram final : public Program {
       return making_[symbol];
     }
     std::vector<std::atomic<void*>> functions_;  // by number
-    CompileElsewhere elsewhere_;
+    StartElsewhere start_;
+    uint32_t at_once_ = 1;
     std::mutex mutex_;
     std::map<std::string, std::mutex> making_;                // guarded by mutex_; who links one holds its
     std::map<std::string, void*> entries_;                    // guarded by mutex_; by symbol
@@ -271,7 +276,7 @@ class CompiledProgram final : public Program {
     if (parts_)
       for (const auto* one : parts_->closure(definition))
         places += std::to_string(parts_->shared_base(one->name)) + " ";
-    part += fmt::format(" of {} above {}", options_.piece, options_.kernel_at_once);
+    part += fmt::format(" of {} above {} and {}", options_.piece, options_.kernel_at_once, options_.region_at_once);
     return content_key({identity, target.identity(), std::to_string(options_.window_base), part,
                         parts_ ? "part " + definition.name + places + std::to_string(parts_->fixed_shared_bytes()) : "",
                         options_.record ? "records" : "", source().text(definition, false)});
