@@ -147,6 +147,53 @@ TEST(CodegenProgram, KernelsWithTooMuchSharedMemoryAreRefusedWhenTheyAreLoaded) 
   }
 }
 
+// As clang writes variables of kernels, here more than a block may have: in front of all kernels.
+TEST(CodegenProgram, SharedVariablesOfTheModuleTakeRoomWhereTheyAreNamed) {
+  reset_memory();
+  Kernels k(kHead + R"(
+.weak .shared .align 4 .b8 others[40000];
+.weak .shared .align 4 .b8 first[4];
+.weak .shared .align 8 .b8 second[40000];
+.shared .align 4 .b8 callee[8];
+.func called(.reg .u32 v) { st.shared.u32 [callee+4], v; ret; }
+.visible .entry other() { st.shared.u32 [others+39996], 1; ret; }
+.visible .entry both(.param .u64 out)
+{
+  .shared .align 4 .b8 own[4];
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [out];
+  st.shared.u32 [own], 1;
+  st.shared.u32 [first], 20;
+  st.shared.u32 [second], 300;
+  st.shared.u32 [second+39996], 4000;
+  mov.u32 %r1, 50000;
+  call called, (%r1);
+  ld.shared.u32 %r1, [own];
+  ld.shared.u32 %r2, [first];
+  add.u32 %r1, %r1, %r2;
+  ld.shared.u32 %r2, [second];
+  add.u32 %r1, %r1, %r2;
+  ld.shared.u32 %r2, [second+39996];
+  add.u32 %r1, %r1, %r2;
+  ld.shared.u32 %r2, [callee+4];
+  add.u32 %r1, %r1, %r2;
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+.visible .entry none() { ret; }
+)");
+  ASSERT_TRUE(k.ok()) << k.log();
+  std::string log;
+  EXPECT_EQ(k.program().kernel("none", &log)->static_shared_bytes, 0u);
+  EXPECT_EQ(k.program().kernel("other", &log)->static_shared_bytes, 40000u);
+  EXPECT_EQ(k.program().kernel("both", &log)->static_shared_bytes, 40020u);
+  auto* out = array<uint32_t>(1);
+  EXPECT_EQ(k.launch("both", {}, out).fault, 0u);
+  EXPECT_EQ(*out, 54321u);
+  EXPECT_EQ(k.launch("other", {}).fault, 0u);
+}
+
 // Taichi's shared arrays are such; ptxas says "ignoring extern qualifier" of them.
 TEST(CodegenProgram, LaysOutExternVariablesThatHaveASize) {
   Kernels k(kHead + R"(

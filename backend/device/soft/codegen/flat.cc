@@ -214,10 +214,7 @@ class Flattener {
   }
   void note_place(const Place* p) {
     if (!p || p->space != ptx::Space::kShared) return;
-    if (p->dynamic_shared)
-      f_.dynamic_align = std::max<uint64_t>({f_.dynamic_align, p->declaration->alignment(), 16});
-    else if (module_->globals.contains(p->name) && module_->globals[p->name] == p)
-      f_.uses_module_shared = true;
+    if (p->dynamic_shared) f_.dynamic_align = std::max<uint64_t>({f_.dynamic_align, p->declaration->alignment(), 16});
   }
 
   int reg(const ptx::Register& r, const ptx::Scope& scope, uint32_t line) {
@@ -258,7 +255,9 @@ class Flattener {
     auto it = by_declaration_.find({d.variable, name});
     if (it != by_declaration_.end()) return it->second;
     auto g = module_->globals.find(name);
-    return g == module_->globals.end() ? nullptr : g->second;
+    if (g == module_->globals.end()) return nullptr;
+    if (g->second->space == ptx::Space::kShared && !g->second->dynamic_shared) f_.module_shared.insert(g->second);
+    return g->second;
   }
 
   Arg symbol(const ptx::Symbol& s, const ptx::Scope& scope, uint32_t line) {
@@ -278,8 +277,6 @@ class Flattener {
     } else if (s.name == "WARP_SZ") {
       a.kind = ArgKind::kInt;
       a.bits = 32;
-    } else if (d.prototype || d.targets) {
-      a.kind = ArgKind::kName;
     } else {
       a.kind = ArgKind::kName;
     }

@@ -96,8 +96,10 @@ struct FlatFunction {
   std::vector<Place*> parameters, returns;
   uint32_t local_bytes = 0, shared_bytes = 0, shared_align = 1;
   std::vector<std::string> callees;
-  bool indirect_calls = false, uses_module_shared = false;
-  uint64_t dynamic_align = 0;  // of the dynamic shared memory; 0: it uses none
+  bool indirect_calls = false;
+  std::set<Place*> module_shared;  // static shared variables of the module that it names
+  bool uses_fixed_shared = false;  // those, or its own where it is no kernel
+  uint64_t dynamic_align = 0;      // of the dynamic shared memory; 0: it uses none
   bool uses_barrier = false, uses_exit = false, uses_grid_sync = false;
 };
 
@@ -114,7 +116,7 @@ struct FlatModule {
   std::map<std::string, Place*> globals;    // module scope, by name
   std::vector<FlatFunction> functions;      // with bodies
   std::set<std::string> waiting_functions;  // in which, or in whose callees, threads wait for others of their block
-  uint32_t fixed_shared_bytes = 0;          // module-scope shared variables
+  uint32_t fixed_shared_bytes = 0;          // static shared variables in front of a kernel's own
 };
 
 // The tree that flatten() takes: arguments and results of functions are in memory. Throws ptx::ParseError.

@@ -118,7 +118,7 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
     k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(analysis(*g));
     k.uses_grid_sync = k.uses_grid_sync || g->uses_grid_sync;
     dynamic_align = std::max(dynamic_align, g->dynamic_align);
-    fixed = fixed || g->uses_module_shared || (g != &f && g->shared_bytes);
+    fixed = fixed || g->uses_fixed_shared;
     k.shared_align = std::max(k.shared_align, g->shared_align);
   }
   if (elsewhere && r.calls_pointers) assume_the_worst(module, &k, &fixed, &dynamic_align);
@@ -168,7 +168,7 @@ struct Generation {
     bool others = elsewhere;  // have shared memory, which lies in front of the root's own
     for (auto* f : reach.functions) {
       m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
-      others = others || f->uses_module_shared || (f != &root && f->shared_bytes);
+      others = others || f->uses_fixed_shared;
     }
     if (others && root.source->entry) root_shared = static_cast<uint32_t>(shared_behind(flat.fixed_shared_bytes, root));
   }
@@ -209,20 +209,25 @@ std::string Unit::symbol(const ptx::Outline& outline, const std::string& name) {
 
 Unit::Unit(const UnitSource& source, const ptx::Outline::Definition& root)
     : source_(source), tree_(parsed(source.text(root, true))), flat_(flatten(tree_)) {
-  place_shared();
   for (auto& f : flat_.functions)
     if (f.source->name == root.name) root_ = &f;
   if (!root_) throw CompileError(root.line, root.name + ": no kernel or function");
+  if (source_.parts) {
+    place_as_all_parts();
+  } else {
+    place_shared(&flat_, CallGraph(flat_, nullptr).reach(*root_).functions);
+  }
 }
 
-void Unit::place_shared() {
-  if (!source_.parts) return place_function_shared(&flat_);
+// Functions that are compiled apart have the same places for all kernels.
+void Unit::place_as_all_parts() {
   for (auto& f : flat_.functions) {
+    f.uses_fixed_shared = !f.module_shared.empty();
     if (f.source->entry || !f.shared_bytes) continue;
     for (Place* p : f.places)
       if (p->space == ptx::Space::kShared && !p->dynamic_shared)
         p->offset += source_.parts->shared_base(f.source->name);
-    f.uses_module_shared = true;
+    f.uses_fixed_shared = true;
   }
   flat_.fixed_shared_bytes = source_.parts->fixed_shared_bytes();
 }

@@ -48,7 +48,7 @@ class Unit {
   static std::string symbol(const ptx::Outline& outline, const std::string& name);
 
  private:
-  void place_shared();
+  void place_as_all_parts();
   CodeLayout layout(const std::set<const FlatFunction*>& functions) const;
   const Analysis& analysis(const FlatFunction& function) const;
   Analyses analyses() const;

@@ -60,17 +60,27 @@ std::vector<Variable> module_variables(const FlatModule& module) {
   return variables;
 }
 
-void place_function_shared(FlatModule* module) {
+void place_shared(FlatModule* module, const std::set<const FlatFunction*>& functions) {
+  uint64_t end = 0;
+  for (const auto& place : module->places) {
+    const auto names = [&](const FlatFunction* f) { return f->module_shared.contains(place.get()); };
+    if (std::none_of(functions.begin(), functions.end(), names)) continue;
+    const uint64_t align = std::max<uint64_t>(place->declaration->alignment(), 1);
+    place->offset = (end + align - 1) / align * align;
+    end = place->offset + place->bytes;  // no more than all took that were placed before
+  }
   for (auto& f : module->functions) {
-    if (f.source->entry || !f.shared_bytes) continue;
-    const uint64_t base = shared_behind(module->fixed_shared_bytes, f);
+    f.uses_fixed_shared = !f.module_shared.empty();
+    if (f.source->entry || !f.shared_bytes || !functions.contains(&f)) continue;
+    const uint64_t base = shared_behind(end, f);
     if (base + f.shared_bytes > kLargestShared)
       throw CompileError(f.source->place.line, f.source->name + ": its .shared variables are too large");
     for (Place* p : f.places)
       if (p->space == ptx::Space::kShared && !p->dynamic_shared) p->offset += base;
-    module->fixed_shared_bytes = static_cast<uint32_t>(base + f.shared_bytes);
-    f.uses_module_shared = true;
+    end = base + f.shared_bytes;
+    f.uses_fixed_shared = true;
   }
+  module->fixed_shared_bytes = static_cast<uint32_t>(end);
 }
 
 }  // namespace bandsaw::soft

@@ -1,6 +1,7 @@
 // Variables of a module: initial bytes, pointers to be patched, places in shared memory.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "backend/device/soft/codegen/flat.h"
@@ -10,7 +11,9 @@ namespace bandsaw::soft {
 
 // .global and .const variables with their initial values. Throws CompileError.
 std::vector<Variable> module_variables(const FlatModule& module);
-// Shared variables of functions that kernels call get places behind the module's own.
-void place_function_shared(FlatModule* module);
+// Places for what these functions, a kernel and all that it may call, name of the module's shared variables, and behind
+// them for the functions' own. What others name takes no room: in PTX of clang, variables of all kernels are the
+// module's.
+void place_shared(FlatModule* module, const std::set<const FlatFunction*>& functions);
 
 }  // namespace bandsaw::soft
