@@ -97,9 +97,9 @@ struct CompileOptions {
   CodeKeeper* keeper = nullptr;      // who writes there; null: the compiler itself
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
-  // Kernels with more instructions, and more blocks between a branch and where its lanes meet, are compiled in pieces
-  // of about so many instructions, when a warp first comes there.
-  size_t kernel_at_once = 1500, region_at_once = 100, piece = 200;
+  // Kernels with more instructions are compiled in pieces of about so many, when a warp first comes there. So are
+  // shorter ones above `parting_at_once` that have more blocks in a region, between a branch and where its lanes meet.
+  size_t kernel_at_once = 2500, parting_at_once = 1500, region_at_once = 100, piece = 200;
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
   uint64_t checked_at_once = 4 << 20;
   bool record = false;   // code records what its warps do (WarpState::recording), for the timing model

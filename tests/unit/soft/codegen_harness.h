@@ -29,7 +29,7 @@ struct Outcome {
 
 // Kernels of any length are compiled in pieces of so many instructions, or of one block with more.
 inline CompileOptions in_pieces(size_t instructions) {
-  return {.kernel_at_once = 0, .region_at_once = 0, .piece = instructions};
+  return {.kernel_at_once = 0, .parting_at_once = 0, .piece = instructions};
 }
 
 // Device memory of the tests: inside a real address window.

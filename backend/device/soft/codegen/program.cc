@@ -276,7 +276,8 @@ class CompiledProgram final : public Program {
     if (parts_)
       for (const auto* one : parts_->closure(definition))
         places += std::to_string(parts_->shared_base(one->name)) + " ";
-    part += fmt::format(" of {} above {} and {}", options_.piece, options_.kernel_at_once, options_.region_at_once);
+    part += fmt::format(" of {} above {} or {} and {}", options_.piece, options_.kernel_at_once,
+                        options_.parting_at_once, options_.region_at_once);
     return content_key({identity, target.identity(), std::to_string(options_.window_base), part,
                         parts_ ? "part " + definition.name + places + std::to_string(parts_->fixed_shared_bytes()) : "",
                         options_.record ? "records" : "", source().text(definition, false)});

@@ -267,10 +267,10 @@ const Pieces* Unit::pieces() const {
   const Analysis& analysis = this->analysis(*root_);
   size_t instructions = 0;
   for (const int block : analysis.order) instructions += root_->blocks[static_cast<size_t>(block)].ops.size();
-  const bool diverges = std::any_of(analysis.regions.begin(), analysis.regions.end(), [&](const Region& region) {
+  const bool parts = std::any_of(analysis.regions.begin(), analysis.regions.end(), [&](const Region& region) {
     return region.blocks.size() > source_.options->region_at_once;
   });
-  if (instructions <= source_.options->kernel_at_once || !diverges) return nullptr;
+  if (instructions <= (parts ? source_.options->parting_at_once : source_.options->kernel_at_once)) return nullptr;
   std::lock_guard lock(mutex_);
   if (!pieces_) pieces_.emplace(*root_, analysis, source_.options->piece);
   return &*pieces_;
