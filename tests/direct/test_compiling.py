@@ -12,7 +12,7 @@ from lab.paths import REPO
 
 NAME = "compiling"
 LINE = "libcuda (bandsaw): compiling 1 kernel"
-STEPS = 10000  # of some seconds
+STEPS = 3000  # of some seconds
 
 
 @pytest.fixture(scope="module", autouse=True)

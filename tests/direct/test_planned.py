@@ -32,4 +32,4 @@ def test_a_kernel_that_is_planned_is_counted(device):
     line, rounds = said["PC"][0], kernels["PC"]["rounds"]
     assert line.endswith(f"{256 * 4 * (rounds + 1) + 4} bytes there"), f"{line}; {rounds} rounds"
     instructions = int(line.split("a block has ")[1].split()[0])
-    assert 8 * rounds < instructions < 8 * 20 * rounds, f"{line}; {rounds} rounds"
+    assert 8 * rounds < instructions < 8 * 20 * (rounds + 2), f"{line}; {rounds} rounds"

@@ -85,7 +85,7 @@ class Program {
     // before any kernel runs.
     using Make = std::function<void*(std::string* log)>;
     using Wait = std::function<void*()>;
-    using StartElsewhere = std::function<Wait(const std::string& name, Make make)>;
+    using StartElsewhere = std::function<Wait(const std::string& name, const std::string& part, Make make)>;
     virtual void compile_by(StartElsewhere /*start*/, uint32_t /*at_once*/) {}
   };
   virtual std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) = 0;
@@ -93,8 +93,9 @@ class Program {
 
 struct CompileOptions {
   uint64_t window_base = 0;
-  std::string cache_directory = {};  // object code by content hash; empty: none
-  CodeKeeper* keeper = nullptr;      // who writes there; null: the compiler itself
+  std::string cache_directory = {};      // object code by content hash; empty: none
+  CodeKeeper* keeper = nullptr;          // who writes there; null: the compiler itself
+  std::function<void()> generates = {};  // called where code is not there and is made
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
   // Kernels with more instructions are compiled in pieces of about so many, when a warp first comes there. So are

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kSilent{1};
+constexpr std::chrono::seconds kSilent{1}, kPause{1};
 constexpr int kNice = 5;  // less than the threads that feed the device
 constexpr size_t kNamesMost = 3, kNameMost = 120;
 
@@ -27,7 +27,8 @@ bool CompileJob::done() const {
 KernelEntry CompileJob::wait() {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return done_; });
-  if (const std::string why = std::exchange(log_, {}); !why.empty()) log::error("kernel {}: {}", kernel_, why);
+  if (const std::string why = std::exchange(log_, {}); !why.empty())
+    log::error("kernel {}{}: {}", kernel_, part_.empty() ? "" : ", " + part_, why);
   return entry_;
 }
 
@@ -63,14 +64,19 @@ Compiler::~Compiler() {
   if (watch_.joinable()) watch_.join();
 }
 
-CompileJobRef Compiler::start(const std::string& kernel, CompileJob::Make make) {
-  auto job = std::make_shared<CompileJob>(kernel, std::move(make));
+CompileJobRef Compiler::start(const std::string& kernel, const std::string& part, CompileJob::Make make) {
+  auto job = std::make_shared<CompileJob>(kernel, part, std::move(make));
   std::lock_guard lock(mutex_);
   waiting_.push_back(job);
   if (waiting_.size() > idle_ && threads_.size() < most_) threads_.emplace_back([this] { work(); });
   if (!watch_.joinable()) watch_ = std::thread([this] { watch(); });
   changed_.notify_all();
   return job;
+}
+
+void Compiler::generates() {
+  std::lock_guard lock(mutex_);
+  generates_ = true;
 }
 
 void Compiler::work() {
@@ -93,36 +99,55 @@ void Compiler::work() {
   }
 }
 
+// Whether all is compiled; waits until then for it. Parts of one kernel come one after the other, each when a warp
+// comes there: a pause between them is no end.
+bool Compiler::ended(std::unique_lock<std::mutex>* lock, Clock::time_point until) {
+  const auto busy = [this] { return !running_.empty() || !waiting_.empty(); };
+  for (;;) {
+    if (!changed_.wait_until(*lock, until, [&] { return stop_ || !busy(); })) return false;
+    if (stop_ || !changed_.wait_for(*lock, kPause, [&] { return stop_ || busy(); })) return true;
+  }
+}
+
 // Says what is compiled when that has taken a second, and when it has ended.
 void Compiler::watch() {
   pthread_setname_np(pthread_self(), "soft-compiles");
   std::unique_lock lock(mutex_);
-  const auto busy = [this] { return !running_.empty() || !waiting_.empty(); };
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || busy(); });
+    changed_.wait(lock, [&] { return stop_ || !running_.empty() || !waiting_.empty(); });
     const auto since = Clock::now();
-    if (changed_.wait_until(lock, since + kSilent, [&] { return stop_ || !busy(); })) {
-      if (stop_) return;
-      continue;
+    bool said = false;
+    while (!ended(&lock, Clock::now() + kSilent)) {
+      if (said || !generates_) continue;
+      const std::set<std::string> names = kernels();
+      log_names(names);
+      tell_(static_cast<uint32_t>(names.size()));
+      said = true;
     }
-    log_names();
-    tell_(count());
-    changed_.wait(lock, [&] { return stop_ || !busy(); });
     if (stop_) return;
+    generates_ = false;
+    if (!said) continue;
     tell_(0);
-    log::info("compiled after {:.1f} s", std::chrono::duration<double>(Clock::now() - since).count());
+    log::info("compiled after {:.1f} s", std::chrono::duration<double>(Clock::now() - kPause - since).count());
   }
 }
 
-void Compiler::log_names() {
+std::set<std::string> Compiler::kernels() const {
+  std::set<std::string> names;
+  for (const CompileJobRef& job : running_) names.insert(job->kernel());
+  for (const CompileJobRef& job : waiting_) names.insert(job->kernel());
+  return names;
+}
+
+void Compiler::log_names(const std::set<std::string>& kernels) {
   std::string names;
   size_t named = 0;
-  for (const CompileJobRef& job : running_) {
+  for (const std::string& kernel : kernels) {
     if (named++ == kNamesMost) break;
-    names += (names.empty() ? "" : ", ") + job->kernel().substr(0, kNameMost);
+    names += (names.empty() ? "" : ", ") + kernel.substr(0, kNameMost);
   }
-  log::info("compiling {} {}: {}{}", count(), count() == 1 ? "kernel" : "kernels", names,
-            count() > named ? ", ..." : "");
+  log::info("compiling {} {}: {}{}", kernels.size(), kernels.size() == 1 ? "kernel" : "kernels", names,
+            kernels.size() > kNamesMost ? ", ..." : "");
 }
 
 }  // namespace bandsaw::soft

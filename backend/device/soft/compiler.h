@@ -2,6 +2,7 @@
 // a second the log says what is compiled, and the guest process that it is.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -16,12 +17,13 @@
 
 namespace bandsaw::soft {
 
-// One kernel. Thread-safe.
+// One kernel or function, or a part of it. Thread-safe.
 class CompileJob {
  public:
   using Make = std::function<KernelEntry(std::string* log)>;  // nullptr: it failed, `log` says why
 
-  CompileJob(std::string kernel, Make make) : kernel_(std::move(kernel)), make_(std::move(make)) {}
+  CompileJob(std::string kernel, std::string part, Make make)
+      : kernel_(std::move(kernel)), part_(std::move(part)), make_(std::move(make)) {}
   const std::string& kernel() const { return kernel_; }
   bool done() const;
   KernelEntry wait();  // nullptr: it failed, as the log says then, or the compiler ended before
@@ -31,7 +33,7 @@ class CompileJob {
  private:
   void finish(KernelEntry entry, std::string log);
 
-  const std::string kernel_;
+  const std::string kernel_, part_;
   Make make_;  // gone once it has run
   mutable std::mutex mutex_;
   std::condition_variable finished_;
@@ -48,14 +50,18 @@ class Compiler {
   using Tell = std::function<void(uint32_t kernels)>;
   Compiler(int threads, Tell tell) : most_(static_cast<size_t>(threads)), tell_(std::move(tell)) {}
   ~Compiler();
-  CompileJobRef start(const std::string& kernel, CompileJob::Make make);
+  // `part`: which, in words; empty: all of it.
+  CompileJobRef start(const std::string& kernel, const std::string& part, CompileJob::Make make);
+  // Of what a job does: it is not in the cache. Only then something is said.
+  void generates();
   uint32_t at_once() const { return static_cast<uint32_t>(most_); }
 
  private:
   void work();
   void watch();
-  void log_names();
-  uint32_t count() const { return static_cast<uint32_t>(running_.size() + waiting_.size()); }
+  bool ended(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::time_point until);
+  std::set<std::string> kernels() const;
+  static void log_names(const std::set<std::string>& kernels);
 
   const size_t most_;
   const Tell tell_;
@@ -64,6 +70,7 @@ class Compiler {
   // All guarded by mutex_.
   std::deque<CompileJobRef> waiting_;
   std::set<CompileJobRef> running_;
+  bool generates_ = false;  // not all of it was in the cache
   size_t idle_ = 0;
   bool stop_ = false;
   std::vector<std::thread> threads_;

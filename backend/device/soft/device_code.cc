@@ -19,10 +19,11 @@ CUresult global_of(const LoadedImage& loaded, const std::string& name, uint64_t*
 
 }  // namespace
 
-CompileOptions SoftDevice::compile_options() const {
+CompileOptions SoftDevice::compile_options() {
   return {.window_base = config_.window_base,
           .cache_directory = config_.cache_directory,
           .keeper = config_.keeper,
+          .generates = [this] { compiler_.generates(); },
           .record = recorder_ != nullptr};
 }
 

@@ -152,11 +152,13 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
 CompileJobRef LoadedImage::job(const std::string& kernel, Compiler& compiler) {
   std::lock_guard lock(jobs_mutex_);
   if (!std::exchange(compiler_known_, true)) {
-    const auto start = [&compiler, code = std::weak_ptr(code_)](const std::string& name, Program::Loaded::Make make) {
+    const auto start = [&compiler, code = std::weak_ptr(code_)](const std::string& name, const std::string& part,
+                                                                Program::Loaded::Make make) {
       // It may be compiled still when no launch needs it any more.
-      const CompileJobRef job = compiler.start(name, [held = code.lock(), make = std::move(make)](std::string* log) {
-        return reinterpret_cast<KernelEntry>(make(log));
-      });
+      const CompileJobRef job =
+          compiler.start(name, part, [held = code.lock(), make = std::move(make)](std::string* log) {
+            return reinterpret_cast<KernelEntry>(make(log));
+          });
       return [job] { return reinterpret_cast<void*>(job->wait()); };
     };
     code_->compile_by(start, compiler.at_once());
@@ -164,7 +166,7 @@ CompileJobRef LoadedImage::job(const std::string& kernel, Compiler& compiler) {
   CompileJobRef& job = jobs_[kernel];
   if (!job) {
     // The code lives as long as this, and this as long as the job's owner lets it.
-    job = compiler.start(kernel, [code = code_, kernel](std::string* log) { return code->entry(kernel, log); });
+    job = compiler.start(kernel, "", [code = code_, kernel](std::string* log) { return code->entry(kernel, log); });
   }
   return job;
 }

@@ -273,7 +273,7 @@ class SoftDevice final : public Device, public GivesAgain {
   CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
   std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);
   CUresult make_workspace(LaunchPlan* plan);
-  CompileOptions compile_options() const;
+  CompileOptions compile_options();
   CUresult charge_local(const LaunchPlan& plan);
   // Calls `body` when all work has ended, or will not any more, and before any that is queued later begins.
   void alone(Done body);

@@ -23,6 +23,8 @@ namespace {
 constexpr uint32_t kBlocks = 9, kThreads = 64, kPlaces = 16, kNever = 99;
 // Between two looks at how far a kernel is: a small part of what a block takes.
 constexpr std::chrono::microseconds kLook{50};
+// So often a thread tries that may come too late each time, where it gets no processor.
+constexpr uint32_t kMany = 100;
 
 // The threads' number in the grid is %n. END is what each does with its sum.
 const char* const kBegin = R"(
@@ -277,7 +279,8 @@ TEST_P(Dropped, ByAnotherThreadAndRunAgain) {
   ASSERT_TRUE(pair.ok());
   const std::vector<uint32_t> wanted = expected(&pair.original, GetParam().many_rounds());
   uint32_t dropped = 0;
-  for (uint32_t when = 1; when < kBlocks; ++when) {
+  for (uint32_t i = 0; i < kBlocks - 1 || (dropped == 0 && i < kMany); ++i) {
+    const uint32_t when = 1 + i % (kBlocks - 1);
     clean();
     std::thread other([&] {
       while (std::atomic_ref(*counter_).load() < when) std::this_thread::sleep_for(kLook);
@@ -301,16 +304,19 @@ TEST_P(Dropped, OneOfTwoAndRunAgain) {
   const std::vector<uint32_t> wanted = expected(&pair.original, GetParam().many_rounds());
   auto* const stops = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(places_) + ptx::kBlockStopsAt);
   uint32_t dropped = 0;
-  for (uint32_t when = 1; when + 2 < kBlocks; ++when) {
+  for (uint32_t i = 0; i < kBlocks - 3 || (dropped == 0 && i < kMany); ++i) {
+    const uint32_t when = 1 + i % (kBlocks - 3);
     clean();
     stops[0] = stops[1] = 0;
     places_[0] = places_[1] = ptx::kNoBlock;
+    std::atomic<bool> over = false;  // a thread that gets no processor may come too late
     std::thread other([&] {
-      while (std::atomic_ref(*counter_).load() < when || std::atomic_ref(places_[0]).load() == ptx::kNoBlock)
+      while (!over && (std::atomic_ref(*counter_).load() < when || std::atomic_ref(places_[0]).load() == ptx::kNoBlock))
         std::this_thread::sleep_for(kLook);
       std::atomic_ref(stops[0]).store(ptx::kStopAndDrop);
     });
     launch(&pair, parameters(nobody_, kNever, 0, GetParam().many_rounds()), 2);
+    over = true;
     other.join();
     EXPECT_EQ(places_[0], ptx::kNoBlock);
     EXPECT_EQ(places_[1], ptx::kNoBlock);

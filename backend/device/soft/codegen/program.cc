@@ -138,7 +138,7 @@ class CompiledProgram final : public Program {
       if (function.signature != signature) return nullptr;
       if (void* const known = functions_[number].load(std::memory_order_acquire)) return known;
       const std::string& name = function.definition->name;
-      void* const made = start_(name, [this, &name](std::string* log) { return code(name, log); })();
+      void* const made = start_(name, "", [this, &name](std::string* log) { return code(name, log); })();
       functions_[number].store(made, std::memory_order_release);
       return made;
     }
@@ -161,7 +161,7 @@ class CompiledProgram final : public Program {
         return linked(piece_symbol(kernel, piece), log, [&] { return program->piece_object(kernel, piece, log); });
       };
       const auto start = [this, kernel, count](uint32_t piece, Make made) {
-        return start_(fmt::format("{} (part {} of {})", kernel, piece + 1, count), std::move(made));
+        return start_(kernel, fmt::format("part {} of {}", piece + 1, count), std::move(made));
       };
       return std::make_unique<PieceTable>(count, at_once_, make, start);
     }
@@ -291,6 +291,7 @@ class CompiledProgram final : public Program {
       if (std::vector<char> kept = cache_read(options_.cache_directory, key, options_.keeper); !kept.empty())
         return kept;
     }
+    if (options_.generates) options_.generates();
     std::vector<char> object = generate(&target);
     if (key.empty()) return object;
     if (options_.keeper) {
