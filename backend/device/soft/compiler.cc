@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kSilent{1}, kPause{1};
+constexpr std::chrono::seconds kSilent{1};
+constexpr std::chrono::milliseconds kPause{50};
 constexpr int kNice = 5;  // less than the threads that feed the device
 constexpr size_t kNamesMost = 3, kNameMost = 120;
 
@@ -120,6 +122,8 @@ void Compiler::watch() {
     while (!ended(&lock, Clock::now() + kSilent)) {
       if (said || !generates_) continue;
       const std::set<std::string> names = kernels();
+      if (std::includes(said_.begin(), said_.end(), names.begin(), names.end())) continue;  // parts that came later
+      said_.insert(names.begin(), names.end());
       log_names(names);
       tell_(static_cast<uint32_t>(names.size()));
       said = true;

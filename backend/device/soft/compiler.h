@@ -70,7 +70,8 @@ class Compiler {
   // All guarded by mutex_.
   std::deque<CompileJobRef> waiting_;
   std::set<CompileJobRef> running_;
-  bool generates_ = false;  // not all of it was in the cache
+  bool generates_ = false;      // not all of it was in the cache
+  std::set<std::string> said_;  // kernels that were named
   size_t idle_ = 0;
   bool stop_ = false;
   std::vector<std::thread> threads_;
