@@ -144,7 +144,7 @@ static void test_fork(void) {
 }
 
 static void wait_for_processes(struct client* c, unsigned count) {
-  for (int i = 0; i < 100 && kick(c).processes != count; i++) usleep(20000);
+  for (int i = 0; i < 500 && kick(c).processes != count; i++) usleep(20000);
   CHECK(kick(c).processes == count);
 }
 
