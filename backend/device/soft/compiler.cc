@@ -104,7 +104,6 @@ void Compiler::work() {
 // Whether all is compiled; waits until then for it. Parts of one kernel come one after the other, each when a warp
 // comes there: a pause between them is no end.
 bool Compiler::ended(std::unique_lock<std::mutex>* lock, Clock::time_point until) {
-  const auto busy = [this] { return !running_.empty() || !waiting_.empty(); };
   for (;;) {
     if (!changed_.wait_until(*lock, until, [&] { return stop_ || !busy(); })) return false;
     if (stop_ || !changed_.wait_for(*lock, kPause, [&] { return stop_ || busy(); })) return true;
@@ -116,7 +115,7 @@ void Compiler::watch() {
   pthread_setname_np(pthread_self(), "soft-compiles");
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || !running_.empty() || !waiting_.empty(); });
+    changed_.wait(lock, [&] { return stop_ || busy(); });
     const auto since = Clock::now();
     bool said = false;
     while (!ended(&lock, Clock::now() + kSilent)) {

@@ -59,6 +59,7 @@ class Compiler {
  private:
   void work();
   void watch();
+  bool busy() const { return !running_.empty() || !waiting_.empty(); }
   bool ended(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::time_point until);
   std::set<std::string> kernels() const;
   static void log_names(const std::set<std::string>& kernels);

@@ -223,11 +223,7 @@ Unit::Unit(const UnitSource& source, const ptx::Outline::Definition& root)
 void Unit::place_as_all_parts() {
   for (auto& f : flat_.functions) {
     f.uses_fixed_shared = !f.module_shared.empty();
-    if (f.source->entry || !f.shared_bytes) continue;
-    for (Place* p : f.places)
-      if (p->space == ptx::Space::kShared && !p->dynamic_shared)
-        p->offset += source_.parts->shared_base(f.source->name);
-    f.uses_fixed_shared = true;
+    if (!f.source->entry && f.shared_bytes) move_shared(&f, source_.parts->shared_base(f.source->name));
   }
   flat_.fixed_shared_bytes = source_.parts->fixed_shared_bytes();
 }

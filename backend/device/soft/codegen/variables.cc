@@ -60,6 +60,12 @@ std::vector<Variable> module_variables(const FlatModule& module) {
   return variables;
 }
 
+void move_shared(FlatFunction* function, uint64_t base) {
+  for (Place* p : function->places)
+    if (p->space == ptx::Space::kShared && !p->dynamic_shared) p->offset += base;
+  function->uses_fixed_shared = true;
+}
+
 void place_shared(FlatModule* module, const std::set<const FlatFunction*>& functions) {
   uint64_t end = 0;
   for (const auto& place : module->places) {
@@ -75,10 +81,8 @@ void place_shared(FlatModule* module, const std::set<const FlatFunction*>& funct
     const uint64_t base = shared_behind(end, f);
     if (base + f.shared_bytes > kLargestShared)
       throw CompileError(f.source->place.line, f.source->name + ": its .shared variables are too large");
-    for (Place* p : f.places)
-      if (p->space == ptx::Space::kShared && !p->dynamic_shared) p->offset += base;
+    move_shared(&f, base);
     end = base + f.shared_bytes;
-    f.uses_fixed_shared = true;
   }
   module->fixed_shared_bytes = static_cast<uint32_t>(end);
 }

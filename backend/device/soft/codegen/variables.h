@@ -16,4 +16,7 @@ std::vector<Variable> module_variables(const FlatModule& module);
 // module's.
 void place_shared(FlatModule* module, const std::set<const FlatFunction*>& functions);
 
+// Moves the function's own static shared variables, which lie in front of kernels' own, behind `base` bytes.
+void move_shared(FlatFunction* function, uint64_t base);
+
 }  // namespace bandsaw::soft
