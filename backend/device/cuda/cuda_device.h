@@ -25,6 +25,7 @@
 #include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
 #include "backend/device/cuda/split_copy.h"
+#include "backend/device/cuda/stacks.h"
 #include "backend/device/cuda/streams.h"
 #include "backend/device/cuda/time_slice_meter.h"
 #include "backend/device/cuda/waiter.h"
@@ -420,6 +421,7 @@ class CudaDevice final : public Device, public GivesAgain {
   uint64_t guard_table_ = 0;          // where they look
   std::byte* guard_slot_ = nullptr;   // where they report
   std::unique_ptr<Reservations> reservations_;
+  Stacks stacks_;
   std::unique_ptr<Pinned> pinned_;
   std::unique_ptr<Marks> marks_;
   std::unique_ptr<SplitCopy> split_;

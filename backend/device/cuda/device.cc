@@ -88,6 +88,7 @@ CudaDevice::CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost*
       driver_(std::move(driver)),
       host_(host),
       device_(device),
+      stacks_(driver_),
       graph_memory_(std::make_unique<GraphMemory>(driver_, host, device)),
       local_charge_(host) {}
 

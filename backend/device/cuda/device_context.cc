@@ -64,6 +64,7 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   forget_current();  // creation made it current
   auto wrapped = std::make_shared<CudaContext>(made, false);
   wrapped->charge = std::move(charge);
+  stacks_.add(wrapped);
   is_only_here(wrapped, "contexts beside its first on a GPU");
   *context = std::move(wrapped);
   return CUDA_SUCCESS;

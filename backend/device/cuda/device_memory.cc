@@ -50,6 +50,7 @@ CUresult CudaDevice::memory_leave() {
   if (const CUresult result = enter()) return result;
   make_room();
   const CUresult result = check(heap_->leave(own_context()->handle));
+  if (result == CUDA_SUCCESS) stacks_.give_back(own_context());
   // So that the driver may do the rest, for another process of this user's.
   if (result == CUDA_SUCCESS) ::prctl(PR_SET_DUMPABLE, 1);
   return result;
@@ -58,7 +59,8 @@ CUresult CudaDevice::memory_leave() {
 CUresult CudaDevice::memory_return() {
   ::prctl(PR_SET_DUMPABLE, 0);
   if (const CUresult result = enter()) return result;
-  CUresult result = check(heap_->come_back(own_context()->handle));
+  CUresult result = check(stacks_.allow_again());
+  if (result == CUDA_SUCCESS) result = check(heap_->come_back(own_context()->handle));
   if (result == CUDA_SUCCESS && along_) {
     result = check(along_->copy(own_context()->handle, true));
     if (result == CUDA_SUCCESS) along_ = nullptr;

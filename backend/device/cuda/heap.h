@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "backend/device/away_memory.h"
 #include "backend/device/cuda/event_pool.h"
@@ -196,6 +197,7 @@ class Heap {
   Prepared prepared_;           // guarded by mutex_
   std::vector<Mapping*> away_;  // guarded by mutex_: what has left, in the order of its bytes there
   AwayPages away_pages_;        // guarded by mutex_
+  std::jthread freeing_;        // guarded by mutex_: of gigabytes of pages, which takes a while
   SpareMaker spare_maker_{[this] { return make_spare(); }};
 };
 

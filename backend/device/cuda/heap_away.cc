@@ -1,6 +1,8 @@
 // All of the heap's memory off the device, into pages of this process, and back to the same addresses.
 #include <sys/mman.h>
 
+#include <utility>
+
 #include "backend/device/cuda/away_copy.h"
 #include "backend/device/cuda/heap.h"
 #include "memory/base/log.h"
@@ -115,7 +117,7 @@ CUresult Heap::come_back_locked(CUcontext context) {
     return result;
   }
   away_.clear();
-  away_pages_.free();
+  freeing_ = std::jthread([pages = std::exchange(away_pages_, {})]() mutable { pages.free(); });
   return CUDA_SUCCESS;
 }
 

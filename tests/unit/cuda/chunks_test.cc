@@ -349,8 +349,10 @@ void CudaChunks::leaves_and_returns(uint64_t more) {
                          [](const auto& one) { return one.second.on_device; });
   };
   const auto before = on_device();
+  fake_gpu().limits[CU_LIMIT_STACK_SIZE] = 1024;
   EXPECT_EQ(device_->memory_leave(), CUDA_SUCCESS);
   EXPECT_EQ(on_device(), 0);
+  EXPECT_LT(fake_gpu().limits[CU_LIMIT_STACK_SIZE], 1024) << "the driver would copy what nothing is in";
   EXPECT_FALSE(fake_gpu().mapped.contains(large));
   EXPECT_EQ(device_->memory_leave(), CUDA_SUCCESS) << "there is nothing more";
   fake_gpu().no_device_memory = true;
@@ -359,6 +361,7 @@ void CudaChunks::leaves_and_returns(uint64_t more) {
   fake_gpu().no_device_memory = false;
   EXPECT_EQ(device_->memory_return(), CUDA_SUCCESS);
   EXPECT_EQ(on_device(), before);
+  EXPECT_EQ(fake_gpu().limits[CU_LIMIT_STACK_SIZE], 1024);
   EXPECT_EQ(memory_at(large).content, 7);
   EXPECT_EQ(memory_at(large + 4 * kMiB).content, 8);
   EXPECT_EQ(memory_at(slab).content, 9);
