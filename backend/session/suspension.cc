@@ -227,6 +227,7 @@ bool Suspension::paused_to_sleep() {
 
 void Suspension::paused() {
   state_ = State::kPaused;
+  leave_ = {.at_rest = step_took()};
   bytes_ = session_.on_device();
   if (std::exchange(if_idle_, false) && !paused_to_sleep()) return;
   if (!step_->errors.empty()) return fall_back(State::kRunning);
@@ -237,6 +238,7 @@ void Suspension::paused() {
 }
 
 void Suspension::left() {
+  leave_.memory = step_took();
   if (!step_->errors.empty()) {
     state_ = State::kSuspended;
     return fall_back(State::kRunning);
@@ -259,6 +261,8 @@ void Suspension::contexts_leave() {
         runner->set_contexts_off(true);
         session_.checkpointer->carry_out(runner->pid(), true, [this, pid = runner->pid(), done](int error) {
           Runner* const there = living(pid);
+          leave_.contexts = step_took();
+          leave_.driver = std::max(leave_.driver, session_.checkpointer->last_took());
           if (error == 0 || is_unknown(error)) {
             off_.insert(pid);
           } else if (there) {
@@ -288,7 +292,9 @@ void Suspension::contexts_left() {
   state_ = State::kSuspended;
   falling_back_ = false;
   since_ = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  log::info("{}: {} bytes have left the device", sleeps_ ? "asleep" : "suspended", bytes_);
+  log::info("{}: {} bytes have left the device: at rest after {} us, memory {} us, contexts {} us (the driver {} us)",
+            sleeps_ ? "asleep" : "suspended", bytes_, leave_.at_rest.count(), leave_.memory.count(),
+            leave_.contexts.count(), leave_.driver.count());
   if (sleeps_ && session_.changed) session_.changed();
   try_later();
 }
@@ -370,6 +376,11 @@ nlohmann::json Suspension::describe() const {
           {"bytes", bytes_},
           {"asleep", asleep()},
           {"since", suspended() ? since_ : 0},
+          {"leave_us",
+           {{"at_rest", leave_.at_rest.count()},
+            {"memory", leave_.memory.count()},
+            {"contexts", leave_.contexts.count()},
+            {"driver", leave_.driver.count()}}},
           {"return_us",
            {{"driver", return_.driver.count()},
             {"contexts", return_.contexts.count()},

@@ -71,8 +71,8 @@ class Suspension {
   // Why what was wanted last did not come; empty: it did, or may still.
   const std::string& error() const { return error_; }
   // {"state": "running", ..., "error": why what was wanted last did not come, "bytes": that lay on the device,
-  // "asleep": it has left by itself, "since": seconds of the epoch at which it left, or 0, "return_us": of its last
-  // return, what each step took}
+  // "asleep": it has left by itself, "since": seconds of the epoch at which it left, or 0, "leave_us", "return_us":
+  // what each step took when it last left and returned}
   nlohmann::json describe() const;
 
  private:
@@ -113,6 +113,12 @@ class Suspension {
   uint64_t most_ = 0;        // bytes that it may take to sleep
   int64_t since_ = 0;        // seconds since the epoch
   std::chrono::steady_clock::time_point woken_{};
+  // How long it last took until all was at rest, then memory had left, then contexts had (and how much of that the
+  // slowest took in the driver).
+  struct Leave {
+    std::chrono::microseconds at_rest{}, memory{}, contexts{}, driver{};
+  };
+  Leave leave_;
   // Of the last return: how long until contexts were back (and how much of that the slowest took in the driver), then
   // memory, then all went on.
   struct Return {

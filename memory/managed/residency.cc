@@ -152,21 +152,26 @@ Run Residency::wanted_around(Run block, bool stolen) const {
   return wanted;
 }
 
+Run Residency::longer(const Sequence& sequence, Run block) const {
+  if (block.offset != sequence.next_offset) return block;
+  const uint64_t doubled = std::min(kLongestFetch, std::max(sequence.last_bytes, block_bytes_) * 2);
+  return whole_blocks({block.offset, doubled / block_bytes_ * block_bytes_});
+}
+
 ToHost Residency::to_host(const Touch& touch) const {
   const Stretch here = stretch_at(touch.offset);
   const Run block = common(whole_blocks({touch.offset, 1}), here.run);
   if (here.holder == Holder::kHost || (here.holder == Holder::kBoth && !touch.write)) {
     return {ToHost::What::kNothing, block, false};
   }
-  if (here.holder == Holder::kBoth) return {ToHost::What::kUnlock, block, true};
+  if (here.holder == Holder::kBoth) return {ToHost::What::kUnlock, common(longer(unlocked_, block), here.run), true};
   Run wanted = block;
   if (touch.bias == Bias::kHost) {
     wanted = whole_blocks({block.offset, kLongestFetch});
   } else if (touch.bias == Bias::kDevice) {
     // That block alone.
-  } else if (block.offset == next_offset_) {
-    const uint64_t doubled = std::min(kLongestFetch, std::max(last_bytes_, block_bytes_) * 2);
-    wanted = whole_blocks({block.offset, doubled / block_bytes_ * block_bytes_});
+  } else if (block.offset == brought_.next_offset) {
+    wanted = longer(brought_, block);
   } else if (here.holder == Holder::kDevice) {
     wanted = wanted_around(block, stolen_from(touch.thread));
   }
@@ -197,12 +202,12 @@ void Residency::device_gone(Run run) {
 void Residency::discarded(Run run) { set(run, Holder::kNobody); }
 
 void Residency::touched(const ToHost& answered, const Touch& touch) {
+  if (answered.what == ToHost::What::kUnlock) unlocked_.answered(answered.run);
   if (answered.what != ToHost::What::kFetch && answered.what != ToHost::What::kOpen) return;
   const bool quick = stolen_from(touch.thread) && last_touch_ns_ != 0 && touch.now_ns - last_touch_ns_ < kQuickNs;
   taken_ = false;
   quick_returns_ = quick ? quick_returns_ + 1 : 0;
-  next_offset_ = answered.run.end();
-  last_bytes_ = answered.run.bytes;
+  brought_.answered(answered.run);
   last_touch_ns_ = touch.now_ns;
   last_thread_ = touch.thread;
 }

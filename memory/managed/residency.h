@@ -101,6 +101,7 @@ class Residency {
   // A block; more of it where a program goes on from one fetched run to the next, and where more than half of the 128
   // KiB to 2 MiB around it is the host's then; all of these 2 MiB where another thread's launch has taken something
   // from a program at work. What is better on the host comes with up to 64 MiB, what is better on the device alone.
+  // Pages that the program may only read become writable likewise, by the block, and more where it goes on.
   ToHost to_host(const Touch& touch) const;
   // What the device has of `run` is wanted by the host, all of it or up to what the host has already.
   std::vector<Run> on_device(Run run) const;
@@ -130,11 +131,18 @@ class Residency {
   void set(Run run, Holder holder);
   bool stolen_from(uint64_t thread) const { return taken_ && taken_by_ != thread; }
   Run wanted_around(Run block, bool stolen) const;
+  // Answers to touches, each of which went on where the one before ended.
+  struct Sequence {
+    uint64_t next_offset = ~0ull, last_bytes = 0;
+    void answered(Run run) { next_offset = run.end(), last_bytes = run.bytes; }
+  };
+  // Twice as much as the last time where the touch of `block` goes on; else the block.
+  Run longer(const Sequence& sequence, Run block) const;
 
   const uint64_t bytes_, block_bytes_;
   Stretches stretches_;  // by beginning; each ends where the next begins, and neighbours differ
   uint64_t device_bytes_ = 0;
-  uint64_t next_offset_ = ~0ull, last_bytes_ = 0;  // of the last answer to a touch: its end, its length
+  Sequence brought_, unlocked_;
   uint64_t last_touch_ns_ = 0, last_thread_ = 0;
   uint64_t taken_by_ = 0;  // the thread whose launch took something since the last touch
   bool taken_ = false;

@@ -1,6 +1,7 @@
 // All of the heap's memory off the device, into pages of this process, and back to the same addresses.
 #include <sys/mman.h>
 
+#include <chrono>
 #include <utility>
 
 #include "backend/device/cuda/away_copy.h"
@@ -72,7 +73,9 @@ CUresult Heap::leave(CUcontext context) {
   }
   away_pages_.pages = pages;
   ::madvise(pages, away_pages_.bytes, MADV_HUGEPAGE);
+  const auto begin = std::chrono::steady_clock::now();
   if (const CUresult result = copy_away(context, false)) return give_up(result);
+  const auto copied = std::chrono::steady_clock::now();
   for (Mapping* const mapping : away_) {
     CUresult result = unmap_at(mapping->address, mapping->bytes);
     if (result == CUDA_SUCCESS) result = driver_->cuMemRelease(mapping->handle);
@@ -84,6 +87,9 @@ CUresult Heap::leave(CUcontext context) {
     const CUresult back = come_back_locked(context);
     return back == CUDA_SUCCESS ? result : back;
   }
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  log::debug("{} bytes have left: copied in {:.1f} ms, unmapped in {:.1f} ms", away_pages_.bytes,
+             Milliseconds(copied - begin).count(), Milliseconds(std::chrono::steady_clock::now() - copied).count());
   return CUDA_SUCCESS;
 }
 

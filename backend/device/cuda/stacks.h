@@ -1,5 +1,5 @@
-// The memory of threads' stacks. The driver keeps as much of it as all threads that the GPU holds may need, 260 MiB of an
-// H200 by default, half of what a context takes. Where a context leaves the GPU, the driver would copy it out and in
+// The memory of threads' stacks. The driver keeps as much of it as all threads that the GPU holds may need, 260 MiB of
+// an H200 by default, half of what a context takes. Where a context leaves the GPU, the driver would copy it out and in
 // again, at 2 GB/s, although nothing is in it.
 #pragma once
 
@@ -31,7 +31,7 @@ class Stacks {
 
   const DriverRef driver_;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<CudaContext>> others_;              // guarded by mutex_
+  std::vector<std::weak_ptr<CudaContext>> others_;             // guarded by mutex_
   std::vector<std::pair<CudaContextRef, size_t>> given_back_;  // guarded by mutex_: bytes of a thread
 };
 

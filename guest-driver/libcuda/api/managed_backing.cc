@@ -257,10 +257,7 @@ CUresult ManagedSpace::check_promise(Call& call, uint64_t bytes) {
 
 bool ManagedSpace::make_room(Call& call) {
   if (!any()) return false;
-  {
-    std::lock_guard grow(grow_mutex_);
-    if (drop_idle(call)) return true;
-  }
+  if (drop_idle(call)) return true;
   std::unique_lock changing(backing_mutex_);
   const Found found = evict(call, is_global, kEvictionLeast);
   changing.unlock();

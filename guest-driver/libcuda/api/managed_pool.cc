@@ -56,33 +56,47 @@ CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, bool whole, uint64_
   return CUDA_SUCCESS;
 }
 
-CUresult ManagedSpace::drop_chunk(Call& call, ManagedChunk* chunk) {
+// `if_idle`: unless somebody has taken room in it meanwhile.
+CUresult ManagedSpace::drop_chunk(Call& call, uint64_t base, bool if_idle) {
   std::lock_guard changing(backing_mutex_);
   Lock lock(mutex_);
-  const auto gone = chunks_.extract(chunk->base);
-  guard_->forget(chunk->base, chunk->bytes);
+  const auto found = chunks_.find(base);
+  if (found == chunks_.end() || (if_idle && !found->second->idle())) return CUDA_SUCCESS;
+  const auto gone = std::move(found->second);
+  chunks_.erase(found);
+  guard_->forget(gone->base, gone->bytes);
   lock.unlock();
   // The device's addresses last: from then on another thread may be given them.
-  const CUresult dropped = chunk->block.memory->unback(chunk->block);
-  release_device(call, chunk);
+  const CUresult dropped = gone->block.memory->unback(gone->block);
+  release_device(call, gone.get());
   return dropped;
 }
 
-// Where there is room, or in a new chunk, of which the program has at most as much again as it has already.
-CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, uint64_t context, ManagedChunk** chunk,
-                                 uint64_t* address) {
-  std::lock_guard grow(grow_mutex_);
-  Lock lock(mutex_);
-  uint64_t had = 0;
+// With mutex_. Null: there is no room. `had`: bytes of all chunks.
+ManagedChunk* ManagedSpace::find_room(uint64_t bytes, uint64_t context, uint64_t* address, uint64_t* had) {
+  *had = 0;
   for (const auto& [begin, one] : chunks_) {
     if (!one->room || one->context != context) continue;
-    had += one->bytes;
+    *had += one->bytes;
     const auto base = one->room->take(bytes, kPage);
     if (!base) continue;
-    *chunk = one.get();
     *address = *base;
-    return CUDA_SUCCESS;
+    return one.get();
   }
+  return nullptr;
+}
+
+// Where there is room, or in a new chunk, of which the program has at most as much again as it has already. Making one
+// takes milliseconds, for which those who find room do not wait.
+CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, uint64_t context, ManagedChunk** chunk,
+                                 uint64_t* address) {
+  uint64_t had = 0;
+  Lock lock(mutex_);
+  if ((*chunk = find_room(bytes, context, address, &had))) return CUDA_SUCCESS;
+  lock.unlock();
+  std::lock_guard grow(grow_mutex_);
+  lock.lock();
+  if ((*chunk = find_room(bytes, context, address, &had))) return CUDA_SUCCESS;
   lock.unlock();
   const uint64_t least = (bytes + kMapUnit - 1) / kMapUnit * kMapUnit;
   uint64_t wanted = std::max(least, std::min(had / kMapUnit * kMapUnit, kChunkMost));
@@ -98,28 +112,23 @@ CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, uint64_t context, M
   return CUDA_SUCCESS;
 }
 
-CUresult ManagedSpace::give_back_room(Call& call, ManagedChunk* chunk, uint64_t address, uint64_t bytes) {
-  std::lock_guard grow(grow_mutex_);
+// With mutex_. Whether the chunk is to go: more than enough are kept.
+bool ManagedSpace::give_back_room(ManagedChunk* chunk, uint64_t address, uint64_t bytes) {
   chunk->room->give_back(address, bytes);
-  return chunk->room->untouched() && idle_bytes() > kIdleMost ? drop_chunk(call, chunk) : CUDA_SUCCESS;
+  if (!chunk->idle()) return false;
+  uint64_t idle = 0;
+  for (const auto& [begin, one] : chunks_) idle += one->idle() ? one->bytes : 0;
+  return idle > kIdleMost;
 }
 
-uint64_t ManagedSpace::idle_bytes() {
-  std::lock_guard lock(mutex_);
-  uint64_t bytes = 0;
-  for (const auto& [begin, chunk] : chunks_) bytes += chunk->room && chunk->room->untouched() ? chunk->bytes : 0;
-  return bytes;
-}
-
-// With grow_mutex_.
 bool ManagedSpace::drop_idle(Call& call) {
-  std::vector<ManagedChunk*> idle;
+  std::vector<uint64_t> idle;
   Lock lock(mutex_);
-  for (const auto& [begin, chunk] : chunks_) {
-    if (chunk->room && chunk->room->untouched()) idle.push_back(chunk.get());
+  for (const auto& [base, chunk] : chunks_) {
+    if (chunk->idle()) idle.push_back(base);
   }
   lock.unlock();
-  for (ManagedChunk* const chunk : idle) static_cast<void>(drop_chunk(call, chunk));
+  for (const uint64_t base : idle) static_cast<void>(drop_chunk(call, base, true));
   return !idle.empty();
 }
 

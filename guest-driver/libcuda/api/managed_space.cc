@@ -94,12 +94,14 @@ CUresult ManagedSpace::release(Call& call, uint64_t base, bool idle) {
   // Work that uses it ends before the memory is somebody else's; a copy may still read what the host has again.
   const CUresult result = idle ? CUDA_SUCCESS : settle(call, *allocation);
   lock.lock();
-  const uint64_t bytes = allocation->bytes;
-  if (chunk->room) chunk->pages->take_over(base - chunk->base, allocation->residency);
+  const uint64_t bytes = allocation->bytes, chunk_base = chunk->base;
+  const bool pooled = chunk->room != nullptr;
+  if (pooled) chunk->pages->take_over(base - chunk_base, allocation->residency);
   allocations_.erase(base);
+  const bool goes = !pooled || give_back_room(chunk, base, bytes);
   changed_.notify_all();
   lock.unlock();
-  const CUresult given = chunk->room ? give_back_room(call, chunk, base, bytes) : drop_chunk(call, chunk);
+  const CUresult given = goes ? drop_chunk(call, chunk_base, pooled) : CUDA_SUCCESS;
   return result == CUDA_SUCCESS ? given : result;
 }
 

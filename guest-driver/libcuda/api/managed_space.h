@@ -46,6 +46,9 @@ struct ManagedChunk {
   bandsaw::managed::Backing backing;                   // changed with backing_mutex_ and mutex_
   std::unique_ptr<RangeAllocator> room;                // null: one allocation has it all
   std::unique_ptr<bandsaw::managed::Residency> pages;  // of the room that is free
+
+  // There is room for several, and nobody has any.
+  bool idle() const { return room && room->untouched(); }
 };
 
 struct ManagedAllocation {
@@ -135,11 +138,11 @@ class ManagedSpace {
   // managed_pool.cc
   CUresult streams_of(Call& call, uint64_t context);
   CUresult new_chunk(Call& call, uint64_t bytes, bool whole, uint64_t context, ManagedChunk** chunk);
-  uint64_t idle_bytes();
-  CUresult drop_chunk(Call& call, ManagedChunk* chunk);
+  CUresult drop_chunk(Call& call, uint64_t base, bool if_idle);
+  ManagedChunk* find_room(uint64_t bytes, uint64_t context, uint64_t* address, uint64_t* had);
   CUresult take_room(Call& call, uint64_t bytes, uint64_t context, ManagedChunk** chunk, uint64_t* address);
   uint64_t working_context(Call& call, const ManagedChunk& chunk);
-  CUresult give_back_room(Call& call, ManagedChunk* chunk, uint64_t address, uint64_t bytes);
+  bool give_back_room(ManagedChunk* chunk, uint64_t address, uint64_t bytes);
   bool drop_idle(Call& call);
   void release_device(Call& call, ManagedChunk* chunk);
 
@@ -209,7 +212,7 @@ class ManagedSpace {
   std::array<std::atomic<uint64_t>, 2> issuing_{};
   std::atomic<unsigned> epoch_{0};
   std::mutex drain_mutex_;
-  std::mutex grow_mutex_;           // one thread takes room in chunks or gives it back
+  std::mutex grow_mutex_;           // one thread makes chunks
   std::mutex backing_mutex_;        // one thread changes what has device memory; taken before mutex_, after grow_mutex_
   std::atomic<bool> short_{false};  // device memory was short once: who uses what is noted from then on
 };

@@ -139,15 +139,17 @@ CUresult ManagedSpace::bring_back(Call& call, Allocation* allocation, const std:
   call.set_context(working_context(call, *allocation->chunk));
   CUresult result = settle(call, *allocation);
   const std::vector<Run> pieces = bandsaw::managed::pieces_of(runs);
-  Bounce flying[2];  // a piece is copied while the one before is given to the program
+  // A piece is given to the program while those after it are copied: giving takes more time for some than for others.
+  constexpr size_t kAhead = 3;
+  Bounce flying[kAhead + 1];
   const auto begin = [&](size_t piece) {
     if (piece >= pieces.size() || result != CUDA_SUCCESS) return;
-    result = copy(call, *allocation, {pieces[piece]}, false, &flying[piece % 2]);
+    result = copy(call, *allocation, {pieces[piece]}, false, &flying[piece % std::size(flying)]);
   };
-  begin(0);
+  for (size_t piece = 0; piece < kAhead; ++piece) begin(piece);
   for (size_t piece = 0; piece < pieces.size(); ++piece) {
-    begin(piece + 1);
-    if (result == CUDA_SUCCESS) result = call.wait_done(flying[piece % 2]);
+    begin(piece + kAhead);
+    if (result == CUDA_SUCCESS) result = call.wait_done(flying[piece % std::size(flying)]);
     const Run& one = pieces[piece];
     const uint64_t address = allocation->base + one.offset;
     const int error = result == CUDA_SUCCESS ? give(address, one.bytes, writable) : 0;
@@ -180,7 +182,7 @@ void ManagedSpace::touched(VirtualGpu& gpu, const PageTouch& touch) {
     case ToHost::What::kUnlock:
       guard_->unlock(address, wanted.run.bytes);
       allocation->residency.came_to_host(wanted.run, true);
-      return;
+      return allocation->residency.touched(wanted, seen);
     case ToHost::What::kOpen:
       open(lock, allocation, wanted.run);
       return allocation->residency.touched(wanted, seen);

@@ -63,6 +63,17 @@ TEST(Residency, WhatWasOnlyReadIsTakenWithoutACopy) {
   EXPECT_EQ(residency.to_device({0, kBytes}).copy, plan.close);
 }
 
+TEST(Residency, WhoWritesOnMayWriteMoreAtOnce) {
+  Residency residency(kBytes, kBlock);
+  to_device(&residency, {0, kBytes});
+  residency.came_to_host({0, 6 * kBlock}, false);
+  EXPECT_EQ(fetch(&residency, touch(4, true)).run, (Piece{4 * kBlock, kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(0, true)).run, (Piece{0, kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(1, true)).run, (Piece{kBlock, 2 * kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(3, true)).run, (Piece{3 * kBlock, kBlock})) << "then it is writable already";
+  EXPECT_EQ(residency.holder(5 * kBlock), Holder::kBoth) << "the device need not have it again";
+}
+
 TEST(Residency, WhoReadsOnGetsMoreAtOnceUpToWhatTheHostHas) {
   Residency residency(kBytes, kBlock);
   to_device(&residency, {0, kBytes});

@@ -303,6 +303,15 @@ TEST_F(SuspensionTest, SaysWhatEachStepOfItsReturnTook) {
   EXPECT_LT(took["contexts"], 2000);
 }
 
+TEST_F(SuspensionTest, SaysWhatEachStepOfItsLeavingTook) {
+  checkpointer_.took = std::chrono::milliseconds(175);
+  suspend_with_contexts();
+  const auto took = suspension_->describe()["leave_us"];
+  EXPECT_EQ(took["driver"], 175'000);
+  EXPECT_LT(took["contexts"], 175'000) << "that is what the session has seen";
+  EXPECT_TRUE(took.contains("at_rest") && took.contains("memory"));
+}
+
 TEST_F(SuspensionTest, SleepsUntilACallComes) {
   ASSERT_TRUE(suspension_->sleep(1000).ok());
   EXPECT_EQ(runners_[0].last().message.flags, kIfIdle);
