@@ -149,8 +149,7 @@ TEST(CodegenProgram, KernelsWithTooMuchSharedMemoryAreRefusedWhenTheyAreLoaded) 
 
 // As clang writes variables of kernels, here more than a block may have: in front of all kernels.
 TEST(CodegenProgram, SharedVariablesOfTheModuleTakeRoomWhereTheyAreNamed) {
-  reset_memory();
-  Kernels k(kHead + R"(
+  constexpr auto kPtx = R"(
 .weak .shared .align 4 .b8 others[40000];
 .weak .shared .align 4 .b8 first[4];
 .weak .shared .align 8 .b8 second[40000];
@@ -182,16 +181,21 @@ TEST(CodegenProgram, SharedVariablesOfTheModuleTakeRoomWhereTheyAreNamed) {
   ret;
 }
 .visible .entry none() { ret; }
-)");
-  ASSERT_TRUE(k.ok()) << k.log();
-  std::string log;
-  EXPECT_EQ(k.program().kernel("none", &log)->static_shared_bytes, 0u);
-  EXPECT_EQ(k.program().kernel("other", &log)->static_shared_bytes, 40000u);
-  EXPECT_EQ(k.program().kernel("both", &log)->static_shared_bytes, 40020u);
-  auto* out = array<uint32_t>(1);
-  EXPECT_EQ(k.launch("both", {}, out).fault, 0u);
-  EXPECT_EQ(*out, 54321u);
-  EXPECT_EQ(k.launch("other", {}).fault, 0u);
+)";
+  for (const bool one_by_one : {false, true}) {
+    SCOPED_TRACE(one_by_one);
+    reset_memory();
+    Kernels k(kHead + kPtx, "", one_by_one);
+    ASSERT_TRUE(k.ok()) << k.log();
+    std::string log;
+    EXPECT_EQ(k.program().kernel("none", &log)->static_shared_bytes, 0u);
+    EXPECT_EQ(k.program().kernel("other", &log)->static_shared_bytes, 40000u);
+    EXPECT_EQ(k.program().kernel("both", &log)->static_shared_bytes, 40020u);
+    auto* out = array<uint32_t>(1);
+    EXPECT_EQ(k.launch("both", {}, out).fault, 0u);
+    EXPECT_EQ(*out, 54321u);
+    EXPECT_EQ(k.launch("other", {}).fault, 0u);
+  }
 }
 
 // Taichi's shared arrays are such; ptxas says "ignoring extern qualifier" of them.

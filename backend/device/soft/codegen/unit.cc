@@ -212,14 +212,15 @@ Unit::Unit(const UnitSource& source, const ptx::Outline::Definition& root)
   for (auto& f : flat_.functions)
     if (f.source->name == root.name) root_ = &f;
   if (!root_) throw CompileError(root.line, root.name + ": no kernel or function");
-  if (source_.parts) {
+  const Reach reach = CallGraph(flat_, source_.parts).reach(*root_);
+  if (source_.parts && (reach.calls_pointers || !root_->source->entry)) {
     place_as_all_parts();
   } else {
-    place_shared(&flat_, CallGraph(flat_, nullptr).reach(*root_).functions);
+    place_shared(&flat_, reach.functions);
   }
 }
 
-// Functions that are compiled apart have the same places for all kernels.
+// Functions that pointers name are compiled apart, and have the same places for all kernels.
 void Unit::place_as_all_parts() {
   for (auto& f : flat_.functions) {
     f.uses_fixed_shared = !f.module_shared.empty();
