@@ -5,7 +5,7 @@ MIB = 1 << 20
 
 
 def row(mib: int, **fields) -> dict:
-    times = dict.fromkeys(suspend.TIMES, 400.0)
+    times = dict.fromkeys(suspend.TIMES, 400.0) | dict.fromkeys(suspend.STEPS, 150.0)
     return {"bytes": mib * MIB, **times, "freed": (mib + 1) * MIB, "gpu_freed": None, "wrong": 0, **fields}
 
 
@@ -24,7 +24,7 @@ def test_wrong_words_and_memory_that_stays_fall_short():
 def test_table_and_chart_have_each_size():
     rows = [row(64), row(1024, gpu_freed=1500 * MIB)]
     lines = suspend.table(rows).splitlines()
-    assert lines[2].split() == ["64", *["400.0"] * 5, "65", "0"]
+    assert lines[2].split() == ["64", *["400.0"] * 5, *["150.0"] * 4, "65", "0"]
     assert lines[3].split()[-3:] == ["1025", "1500", "0"]
     (chart,) = charts.from_json(charts.to_json(suspend.drawn(rows, "cuda:0"))).values()
     assert isinstance(chart, charts.Lines)
