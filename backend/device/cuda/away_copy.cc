@@ -15,10 +15,9 @@ namespace {
 
 // Small enough that the processor finds in its cache what the device has just written.
 constexpr uint64_t kAwayPieceBytes = 2u << 20;
-// Fresh pages are made meanwhile, which takes a processor longer than the copy. Who has little to copy would wait for
-// more threads longer than for the bytes.
+// Fresh pages are made meanwhile, which takes a processor longer than the copy.
 constexpr unsigned kCopyThreadsMost = 16;
-constexpr uint64_t kBytesOfThread = 32u << 20;
+// Fewer of a thread: it would take longer to begin than to copy them.
 constexpr uint64_t kFewBytes = 32u << 20;
 
 // One thread's way between the device and pages that are not registered: two buffers that are, one of which is copied
@@ -148,7 +147,7 @@ CUresult copy_pieces(const Driver& driver, CUcontext context, const std::vector<
   for (const AwayPiece& piece : pieces) bytes += piece.bytes;
   if (bytes <= kFewBytes) return copy_few(driver, context, pieces, to_device);
   const unsigned cores = std::max(std::thread::hardware_concurrency(), 1u);
-  const size_t count = std::min<size_t>({cores, kCopyThreadsMost, bytes / kBytesOfThread});
+  const size_t count = std::min<size_t>({cores, kCopyThreadsMost, bytes / kFewBytes});
   std::vector<CUresult> results(count, CUDA_SUCCESS);
   std::vector<std::thread> threads;
   std::atomic<size_t> next{0};
