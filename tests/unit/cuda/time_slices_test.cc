@@ -97,8 +97,10 @@ class TimeSliceMeterTest : public testing::Test {
   DriverRef driver_ = fake_driver();
   CudaContextRef context_ = std::make_shared<CudaContext>(nullptr, true);
   Host host_;
-  Completions completions_{driver_};
+  // Both outlive what completions_ still waits for.
   TimeSliceMeter meter_{driver_, &completions_, &host_};
+  std::unique_ptr<TimeSliceMeter> other_;
+  Completions completions_{driver_};
 };
 
 TEST_F(TimeSliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
@@ -127,7 +129,8 @@ TEST_F(TimeSliceMeterTest, AStepBesideOthersIsMeasuredFromItsTurn) {
     ++turns;
     return CUDA_SUCCESS;
   };
-  TimeSliceMeter meter(driver, &completions_, &host_);
+  other_ = std::make_unique<TimeSliceMeter>(driver, &completions_, &host_);
+  TimeSliceMeter& meter = *other_;
   const auto one = stream(1);
   for (const bool on_turn : {false, true}) {
     for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
