@@ -153,7 +153,6 @@ Run Residency::wanted_around(Run block, bool stolen) const {
 }
 
 Run Residency::longer(const Sequence& sequence, Run block) const {
-  if (block.offset != sequence.next_offset) return block;
   const uint64_t doubled = std::min(kLongestFetch, std::max(sequence.last_bytes, block_bytes_) * 2);
   return whole_blocks({block.offset, doubled / block_bytes_ * block_bytes_});
 }
@@ -164,13 +163,16 @@ ToHost Residency::to_host(const Touch& touch) const {
   if (here.holder == Holder::kHost || (here.holder == Holder::kBoth && !touch.write)) {
     return {ToHost::What::kNothing, block, false};
   }
-  if (here.holder == Holder::kBoth) return {ToHost::What::kUnlock, common(longer(unlocked_, block), here.run), true};
+  if (here.holder == Holder::kBoth) {
+    const Run writable = unlocked_.goes_on(block) ? longer(unlocked_, block) : block;
+    return {ToHost::What::kUnlock, common(writable, here.run), true};
+  }
   Run wanted = block;
   if (touch.bias == Bias::kHost) {
     wanted = whole_blocks({block.offset, kLongestFetch});
   } else if (touch.bias == Bias::kDevice) {
     // That block alone.
-  } else if (block.offset == brought_.next_offset) {
+  } else if (brought_.goes_on(block)) {
     wanted = longer(brought_, block);
   } else if (here.holder == Holder::kDevice) {
     wanted = wanted_around(block, stolen_from(touch.thread));

@@ -135,8 +135,9 @@ class Residency {
   struct Sequence {
     uint64_t next_offset = ~0ull, last_bytes = 0;
     void answered(Run run) { next_offset = run.end(), last_bytes = run.bytes; }
+    bool goes_on(Run block) const { return block.offset == next_offset; }
   };
-  // Twice as much as the last time where the touch of `block` goes on; else the block.
+  // From `block`, with which it goes on, twice as much as the last time.
   Run longer(const Sequence& sequence, Run block) const;
 
   const uint64_t bytes_, block_bytes_;

@@ -30,7 +30,8 @@ AWAY_S = 0.1  # suspended for so long: no other step takes as long as the one in
 ANSWER_S = 120
 TIMES = ("suspend_ms", "suspend_api_ms", "resume_ms", "resume_api_ms", "step_ms")
 # Of those by the API, in the session: moving memory, and NVIDIA's driver's checkpoint of the process.
-STEPS = ("out_ms", "checkpoint_ms", "in_ms", "restore_ms")
+STEPS = {"out_ms": ("leave_us", "memory"), "checkpoint_ms": ("leave_us", "driver"),
+         "in_ms": ("return_us", "memory"), "restore_ms": ("return_us", "driver")}
 
 
 class Sleeper(Asked):
@@ -42,12 +43,10 @@ class Sleeper(Asked):
         super().__init__(program, "the program", ANSWER_S)
         program.first_line("ready")
 
-    def steps(self) -> dict[str, float]:
-        """Of its last suspension and return."""
+    def steps(self) -> dict[str, dict[str, int]]:
+        """What each step of its last suspension and return took."""
         said = self.daemon.control.need("GET", f"/v1/vgpus/{NAME}")["live"]["suspension"]
-        took = (said["leave_us"]["memory"], said["leave_us"]["driver"],
-                said["return_us"]["memory"], said["return_us"]["driver"])
-        return {**{name: us / 1000 for name, us in zip(STEPS, took)}, "all_us": (said["leave_us"], said["return_us"])}
+        return {name: said[name] for name in ("leave_us", "return_us")}
 
     def on_device(self) -> int:
         live = self.daemon.control.need("GET", f"/v1/vgpus/{NAME}")["live"]
@@ -73,9 +72,8 @@ def once(sleeper: Sleeper, change: typing.Callable[[str], object], device: str) 
     if not step["began_ns"] < asked < step["ended_ns"]:
         raise Failure(f"the program went on while it was suspended: its longest step was {step}, and its return was "
                       f"asked for at {asked}")
-    took = sleeper.steps()
-    return {"suspend_ms": away, "resume_ms": back, "step_ms": (step["ended_ns"] - asked) / 1e6, "freed": freed, **took,
-            "gpu_freed": None if used is None or less is None else used - less}
+    return {"suspend_ms": away, "resume_ms": back, "step_ms": (step["ended_ns"] - asked) / 1e6, "freed": freed,
+            **sleeper.steps(), "gpu_freed": None if used is None or less is None else used - less}
 
 
 def one_round(sleeper: Sleeper, device: str) -> dict:
@@ -83,7 +81,7 @@ def one_round(sleeper: Sleeper, device: str) -> dict:
     typed = once(sleeper, lambda word: host.vgpuctl(word, NAME, variables=daemon.variables), device)
     by_api = once(sleeper, lambda word: daemon.control.need("POST", f"/v1/vgpus/{NAME}/{word}"), device)
     return {**typed, "suspend_api_ms": by_api["suspend_ms"], "resume_api_ms": by_api["resume_ms"],
-            **{name: by_api[name] for name in (*STEPS, "all_us")}}
+            "leave_us": by_api["leave_us"], "return_us": by_api["return_us"]}
 
 
 def one_size(daemon: Daemon, mib: int, device: str, options) -> dict:
@@ -99,7 +97,8 @@ def one_size(daemon: Daemon, mib: int, device: str, options) -> dict:
         sleeper.kill()
         daemon.destroy(NAME)
     gpu_freed = [one["gpu_freed"] for one in rounds if one["gpu_freed"] is not None]
-    return {"bytes": mib << 20, **{name: statistics.median(one[name] for one in rounds) for name in TIMES + STEPS},
+    return {"bytes": mib << 20, **{name: statistics.median(one[name] for one in rounds) for name in TIMES},
+            **{name: statistics.median(one[way][step] for one in rounds) / 1000 for name, (way, step) in STEPS.items()},
             "freed": min(one["freed"] for one in rounds), "gpu_freed": min(gpu_freed, default=None), "wrong": wrong,
             "rounds": rounds}
 
@@ -109,7 +108,7 @@ def table(rows: list[dict]) -> str:
                            "memory out", "driver", "memory in", "driver", "MiB freed", "of the GPU", "wrong")]
     for row in rows:
         gpu = "" if row["gpu_freed"] is None else row["gpu_freed"] >> 20
-        lines.append((row["bytes"] >> 20, *[f"{row[name]:.1f}" for name in TIMES + STEPS], row["freed"] >> 20, gpu,
+        lines.append((row["bytes"] >> 20, *[f"{row[name]:.1f}" for name in (*TIMES, *STEPS)], row["freed"] >> 20, gpu,
                       row["wrong"]))
     return "\n".join(columns(lines))
 

@@ -50,9 +50,10 @@ CUresult CudaDevice::memory_leave() {
   if (const CUresult result = enter()) return result;
   make_room();
   const CUresult result = check(heap_->leave(own_context()->handle));
-  if (result == CUDA_SUCCESS) stacks_.give_back(own_context());
+  if (result != CUDA_SUCCESS) return result;
+  stacks_.give_back(own_context());
   // So that the driver may do the rest, for another process of this user's.
-  if (result == CUDA_SUCCESS) ::prctl(PR_SET_DUMPABLE, 1);
+  ::prctl(PR_SET_DUMPABLE, 1);
   return result;
 }
 
