@@ -91,8 +91,12 @@ class TestMove(DaemonCase):
         client.close()
 
     def second(self, name: str) -> list[str]:
+        def runners() -> set[int]:
+            return {process["runner"] for process in self.show(name)["live"]["processes"]}
+
+        before = runners()
         client = self.direct(name, process=2)
-        runner = max(process["runner"] for process in self.show(name)["live"]["processes"])
+        (runner,) = runners() - before
         variables = variables_of(runner)
         client.close()
         return variables
