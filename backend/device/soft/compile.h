@@ -98,6 +98,8 @@ struct CompileOptions {
   std::function<void()> generates = {};  // called where code is not there and is made
   // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
   uint64_t functions_at_once = 256 << 10;
+  // Functions with more instructions, and without shared variables, are compiled apart, when they are first called.
+  size_t function_at_once = 800;
   // Kernels with more instructions are compiled in pieces of about so many, when a warp first comes there. So are
   // shorter ones above `parting_at_once` that have more blocks in a region, between a branch and where its lanes meet.
   size_t kernel_at_once = 2500, parting_at_once = 1500, region_at_once = 100, piece = 200;

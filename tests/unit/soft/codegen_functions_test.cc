@@ -1,5 +1,9 @@
-// Functions that kernels call through pointers: compiled with the kernel, or one by one when they are called.
+// Functions that kernels call through pointers or by name: compiled with the kernel, or one by one when they are
+// called.
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "backend/device/soft/codegen/glance.h"
 #include "codegen_harness.h"
@@ -233,6 +237,145 @@ TEST_P(Functions, CountForWhatAKernelTakes) {
 
 INSTANTIATE_TEST_SUITE_P(, Functions, ::testing::Values(false, true),
                          [](const auto& one) { return one.param ? "OneByOne" : "AtOnce"; });
+
+// `first` and `second` call `steps` and `own`; `steps` calls itself, and `never` where a lane's number is above 100.
+constexpr const char* kNamesText = R"(.version 8.0
+.target sm_90
+.address_size 64
+.func (.param .b32 r) never(.param .b32 a)
+{
+  .reg .b32 %r<4>;
+  ld.param.u32 %r1, [a];
+  st.param.b32 [r], %r1;
+  ret;
+}
+.func (.param .b32 r) steps(.param .b32 a)
+{
+  .local .align 8 .b8 depot[8];
+  .reg .pred %p<4>;
+  .reg .b32 %r<8>;
+  ld.param.u32 %r1, [a];
+  mov.u32 %r5, 0;
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra END;
+  setp.gt.u32 %p2, %r1, 100;
+  @%p2 bra FAR;
+  st.local.u32 [depot], %r1;
+  sub.u32 %r2, %r1, 1;
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r2;
+  call.uni (out), steps, (in);
+  ld.param.b32 %r3, [out];
+  }
+  ld.local.u32 %r4, [depot];
+  add.u32 %r5, %r3, %r4;
+  bra END;
+FAR:
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r1;
+  call.uni (out), never, (in);
+  ld.param.b32 %r5, [out];
+  }
+END:
+  st.param.b32 [r], %r5;
+  ret;
+}
+.func (.param .b32 r) own(.param .b32 a)
+{
+  .shared .align 4 .b8 kept[128];
+  .reg .b32 %r<6>;
+  ld.param.u32 %r1, [a];
+  mov.u32 %r2, kept;
+  and.b32 %r3, %r1, 31;
+  shl.b32 %r3, %r3, 2;
+  add.u32 %r2, %r2, %r3;
+  st.shared.u32 [%r2], %r1;
+  ld.shared.u32 %r4, [%r2];
+  st.param.b32 [r], %r4;
+  ret;
+}
+.visible .entry first(.param .u64 to)
+{
+  .reg .b32 %r<6>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [to];
+  mov.u32 %r1, %tid.x;
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r1;
+  call.uni (out), steps, (in);
+  ld.param.b32 %r2, [out];
+  call.uni (out), own, (in);
+  ld.param.b32 %r3, [out];
+  }
+  mad.lo.u32 %r4, %r3, 1000, %r2;
+  mad.wide.u32 %rd2, %r1, 4, %rd1;
+  st.global.u32 [%rd2], %r4;
+  ret;
+}
+.visible .entry second(.param .u64 to)
+{
+  .reg .b32 %r<6>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [to];
+  mov.u32 %r1, 7;
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r1;
+  call.uni (out), steps, (in);
+  ld.param.b32 %r2, [out];
+  }
+  st.global.u32 [%rd1], %r2;
+  ret;
+}
+)";
+
+// Shared memory lies elsewhere for each kernel: who has some comes with each.
+TEST(FunctionsByName, AreCompiledApartOnceWhereTheyAreLong) {
+  for (const bool apart : {false, true}) {
+    for (const bool large : {false, true}) {
+      reset_memory();
+      CompileOptions options;
+      if (large) options.functions_at_once = 0;
+      if (apart) options.function_at_once = 0;
+      Kernels kernels(kNamesText, options);
+      ASSERT_TRUE(kernels.ok()) << kernels.log();
+      auto* const out = array<uint32_t>(32);
+      ASSERT_EQ(kernels.launch("first", {}, out).fault, 0u) << kernels.log();
+      for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], i * 1000 + i * (i + 1) / 2) << i;
+      ASSERT_EQ(kernels.launch("second", {}, out).fault, 0u) << kernels.log();
+      EXPECT_EQ(out[0], 28u);
+      EXPECT_EQ(kernels.started(), apart ? std::vector<std::string>{"steps"} : std::vector<std::string>{});
+    }
+  }
+}
+
+TEST(FunctionsByName, AreKeptApartInTheCache) {
+  char folder[] = "/tmp/bandsaw-functions-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder));
+  for (int round = 0; round < 2; ++round) {
+    reset_memory();
+    CompileOptions options;
+    options.function_at_once = 0;
+    options.cache_directory = folder;
+    unsigned generated = 0;
+    options.generates = [&generated] { ++generated; };
+    Kernels kernels(kNamesText, options);
+    ASSERT_TRUE(kernels.ok()) << kernels.log();
+    auto* const out = array<uint32_t>(256);
+    ASSERT_EQ(kernels.launch("first", {{1, 1, 1}, {128, 1, 1}}, out).fault, 0u) << kernels.log();
+    for (uint32_t i = 0; i < 128; ++i) EXPECT_EQ(out[i], i * 1000 + (i > 100 ? i : i * (i + 1) / 2)) << i;
+    EXPECT_EQ(kernels.started(), (std::vector<std::string>{"steps", "never"}));
+    EXPECT_EQ(generated, round == 0 ? 3u : 0u);
+  }
+  std::filesystem::remove_all(folder);
+}
 
 // Of each kind: `twice` returns in the middle under a guard and at its end without a word, `plain` takes memory too.
 TEST(Registers, AreArgumentsAndResults) {

@@ -130,7 +130,8 @@ Kernels::Kernels(std::string_view ptx, CompileOptions options) {
   }
   loaded_ = program_->load(addresses, &log_);
   if (!loaded_) return;
-  const auto start = [this](const std::string&, const std::string&, const Program::Loaded::Make& make) {
+  const auto start = [this](const std::string& name, const std::string&, const Program::Loaded::Make& make) {
+    started_.push_back(name);
     void* made = nullptr;
     std::thread([&] { made = make(&log_); }).join();
     return [made] { return made; };

@@ -48,6 +48,8 @@ class Kernels {
   bool ok() const { return program_ != nullptr && loaded_ != nullptr; }
   const std::string& log() const { return log_; }
   Program& program() { return *program_; }
+  // What was compiled while kernels ran, in turn: functions apart, pieces.
+  const std::vector<std::string>& started() const { return started_; }
   uint64_t address(const std::string& variable) const;
   Outcome run(const std::string& kernel, const Shape& shape, const std::vector<std::byte>& parameters);
 
@@ -64,6 +66,7 @@ class Kernels {
   std::unique_ptr<Program> program_;
   std::unique_ptr<Program::Loaded> loaded_;
   std::map<std::string, uint64_t> addresses_;
+  std::vector<std::string> started_;
   std::string log_;
 };
 

@@ -1,5 +1,10 @@
 // Logic, shifts and bit fields (PTX ISA 9.7.1.14 - 9.7.1.23, 9.7.8).
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include <array>
+#include <vector>
 
 #include "backend/device/soft/codegen/emitter.h"
 
@@ -168,6 +173,7 @@ void Emitter::op_prmt(const Op& op) {
   for (auto [name, number] : modes)
     if (op.in->has(name)) mode = number;
   if (mode != 0) return write(op, op.args[0], lane_helper("bsw_prmt", {a, b, c}, b_.getInt32Ty(), {i32(mode)}));
+  if (vec_ && m_->avx2) return write(op, op.args[0], permuted_bytes(a, b, c));
   V both = b_.CreateOr(b_.CreateZExt(a, ity(64)), b_.CreateShl(b_.CreateZExt(b, ity(64)), 32));
   V r = konst(0, 32);
   for (int i = 0; i < 4; ++i) {
@@ -180,6 +186,53 @@ void Emitter::op_prmt(const Op& op) {
     r = b_.CreateOr(r, b_.CreateShl(v, i * 8));
   }
   write(op, op.args[0], r);
+}
+
+// Of each lane, by the processor's own shuffle, which takes its bytes from 16: the two words of two lanes. Words of all
+// lanes are rows of four here.
+V Emitter::permuted_bytes(V a, V b, V selectors) {
+  const auto row = [&](std::array<uint32_t, 4> words) {
+    std::vector<llvm::Constant*> all;
+    for (unsigned lane = 0; lane < kLanes; ++lane) all.push_back(b_.getInt32(words[lane % 4]));
+    return llvm::ConstantVector::get(all);
+  };
+  const auto pairs = [&](int first) {  // of lanes `first` and the next of each row
+    std::vector<int> from;
+    for (int at = 0; at < static_cast<int>(kLanes); at += 4)
+      for (const int lane : {at + first, at + first + 1})
+        from.insert(from.end(), {lane, lane + static_cast<int>(kLanes)});
+    return b_.CreateShuffleVector(a, b, from);
+  };
+  // A selector's four bits to a byte each.
+  V s = b_.CreateAnd(selectors, konst(0xffff, 32));
+  s = b_.CreateAnd(b_.CreateOr(s, b_.CreateShl(s, 8)), konst(0x00ff00ff, 32));
+  s = b_.CreateAnd(b_.CreateOr(s, b_.CreateShl(s, 4)), konst(0x0f0f0f0f, 32));
+  constexpr uint32_t kZero = 0x80808080, kSecond = 0x08080808;
+  V index = b_.CreateOr(b_.CreateAnd(s, konst(0x07070707, 32)), row({0, kSecond, 0, kSecond}));
+  V low = shuffled_bytes(pairs(0), b_.CreateOr(index, row({0, 0, kZero, kZero})));
+  V high = shuffled_bytes(pairs(2), b_.CreateOr(index, row({kZero, kZero, 0, 0})));
+  V bytes = b_.CreateOr(low, high);
+  // A selector above 7 takes the sign of its byte.
+  auto* const type = bytes->getType();
+  V zero = llvm::Constant::getNullValue(type);
+  V of_sign = b_.CreateICmpSLT(b_.CreateBitCast(b_.CreateShl(s, 4), type), zero);
+  V signs = b_.CreateSExt(b_.CreateICmpSLT(bytes, zero), type);
+  return b_.CreateBitCast(b_.CreateSelect(of_sign, signs, bytes), ity(32));
+}
+
+// In each 16 bytes: those with the indices, zero for an index above 127.
+V Emitter::shuffled_bytes(V words, V indices) {
+  const unsigned part = m_->avx512 ? 64 : 32, all = kLanes * 4;
+  const auto shuffle = m_->avx512 ? llvm::Intrinsic::x86_avx512_pshuf_b_512 : llvm::Intrinsic::x86_avx2_pshuf_b;
+  auto* const type = llvm::FixedVectorType::get(b_.getInt8Ty(), all);
+  V from = b_.CreateBitCast(words, type), index = b_.CreateBitCast(indices, type);
+  std::vector<V> parts;
+  for (unsigned at = 0; at < all; at += part) {
+    const auto here = llvm::createSequentialMask(at, part, 0);
+    parts.push_back(
+        b_.CreateIntrinsic(shuffle, {}, {b_.CreateShuffleVector(from, here), b_.CreateShuffleVector(index, here)}));
+  }
+  return llvm::concatenateVectors(b_, parts);
 }
 
 void Emitter::op_dot(const Op& op) {

@@ -113,7 +113,10 @@ void Emitter::op_call(const Op& op) {
       unsupported(op, "arguments do not match");
     b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), run, done);
     b_.SetInsertPoint(run);
-    b_.CreateCall(m_->module->getOrInsertFunction("f." + target.name, type), {warp_, mask, area, results, frame});
+    const llvm::FunctionCallee code = m_->apart->contains(target.name)
+                                          ? found_function(*callee, type)
+                                          : m_->module->getOrInsertFunction("f." + target.name, type);
+    b_.CreateCall(code, {warp_, mask, area, results, frame});
     fetch(nullptr);
     b_.CreateBr(done);
     b_.SetInsertPoint(done);
@@ -141,6 +144,23 @@ void Emitter::op_call(const Op& op) {
   refresh_after_call(op);
 }
 
+// Code in another object, or null.
+V Emitter::find_function(llvm::IRBuilder<>& b, V address, uint64_t signature) {
+  auto finder = m_->module->getOrInsertFunction(
+      "bsw_find_function",
+      llvm::FunctionType::get(b.getPtrTy(), {b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty()}, false));
+  V here = m_->module->getOrInsertGlobal("m.functions", b.getInt8Ty());
+  return b.CreateCall(finder, {here, address, b.getInt64(signature)});
+}
+
+// The code of a function that is compiled apart, which happens now if nobody has called it yet.
+llvm::FunctionCallee Emitter::found_function(const ptx::Function& function, llvm::FunctionType* type) {
+  const uint64_t address = kFunctionWindow + 16ull * m_->function_numbers.at(function.name);
+  V found = find_function(b_, i64(address), function_signature(function));
+  fault_if(b_.CreateSelect(b_.CreateIsNull(found), mask_, i32(0)), Fault::kInvalidPc);
+  return {type, found};
+}
+
 // A function that calls the one of the module's functions that the pointer means, if its signature fits: a program can
 // put any number into a function pointer.
 llvm::Function* Emitter::indirect_function(const std::string& sig) {
@@ -155,10 +175,7 @@ llvm::Function* Emitter::indirect_function(const std::string& sig) {
   std::vector<llvm::Value*> args;
   for (int i = 0; i < 5; ++i) args.push_back(f->getArg(i));
   if (m_->by_finder) {
-    auto finder = m_->module->getOrInsertFunction(
-        "bsw_find_function", llvm::FunctionType::get(ptr, {ptr, b.getInt64Ty(), b.getInt64Ty()}, false));
-    llvm::Value* here = m_->module->getOrInsertGlobal("m.functions", b.getInt8Ty());
-    llvm::Value* found = b.CreateCall(finder, {here, f->getArg(5), b.getInt64(number_of(sig))});
+    llvm::Value* found = find_function(b, f->getArg(5), number_of(sig));
     auto* good = llvm::BasicBlock::Create(c_, "good", f);
     b.CreateCondBr(b.CreateIsNotNull(found), good, bad);
     b.SetInsertPoint(good);

@@ -30,10 +30,11 @@ struct ModuleContext {
   llvm::Module* module;
   const FlatModule* flat;
   uint64_t window_base;
-  bool avx512;
+  bool avx2, avx512;
   std::map<std::string, uint32_t> function_numbers;   // of .func definitions, for function pointers
   std::function<bool(const std::string&)> is_kernel;  // of the whole module, which this may be a part of
   bool by_finder = false;                             // pointers name functions in other objects
+  const std::set<std::string>* apart = nullptr;       // functions in other objects that are called by name
   bool functions_may_exit = false;
   const CodeLayout* layout = nullptr;  // set: the code records what it does
 };
@@ -271,6 +272,8 @@ class Emitter {
   void op_count(const Op& op);     // popc clz brev bfind
   void op_bitfield(const Op& op);  // bfe bfi bmsk szext
   void op_prmt(const Op& op);
+  V permuted_bytes(V a, V b, V selectors);
+  V shuffled_bytes(V words, V indices);
   void op_dot(const Op& op);
   void op_video(const Op& op);
   void op_fns(const Op& op);
@@ -388,6 +391,8 @@ class Emitter {
   void call_device(const Op& op, const DeviceFunction& function, const std::vector<Arg>& returns,
                    const std::vector<Arg>& args);
   llvm::Function* indirect_function(const std::string& sig);
+  V find_function(llvm::IRBuilder<>& b, V address, uint64_t signature);
+  llvm::FunctionCallee found_function(const ptx::Function& function, llvm::FunctionType* type);
   void refresh_after_call(const Op& op);
   static std::vector<uint64_t> layout(const std::vector<const ptx::Variable*>& v, uint64_t* total);
 

@@ -101,6 +101,8 @@ struct FlatFunction {
   bool uses_fixed_shared = false;  // those, or its own where it is no kernel
   uint64_t dynamic_align = 0;      // of the dynamic shared memory; 0: it uses none
   bool uses_barrier = false, uses_exit = false, uses_grid_sync = false;
+
+  size_t instructions() const;
 };
 
 // Where a function's own shared variables begin, behind `end` bytes of others.

@@ -148,9 +148,11 @@ Target::Target(const std::string& cpu, Passes passes) : passes_(passes) {
     for (auto& f : host) sorted.push_back((f.second ? "+" : "-") + f.first().str());
     std::sort(sorted.begin(), sorted.end());
     for (auto& f : sorted) features += (features.empty() ? "" : ",") + f;
+    avx2_ = host.lookup("avx2");
     avx512_ = host.lookup("avx512f") && host.lookup("avx512bw") && host.lookup("avx512vl") && host.lookup("avx512dq");
   } else {
     avx512_ = cpu == "x86-64-v4";
+    avx2_ = avx512_ || cpu == "x86-64-v3";
   }
   std::string triple = llvm::sys::getProcessTriple();
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);

@@ -23,6 +23,7 @@ class Target {
   using Passes = CompileOptions::Passes;
   explicit Target(const std::string& cpu, Passes passes = Passes::kBySize);  // an empty name: this machine's
   ~Target();
+  bool avx2() const { return avx2_; }
   bool avx512() const { return avx512_; }
   const std::string& identity() const { return identity_; }  // processor and features, for the cache's key
   void prepare(llvm::Module* module) const;                  // layout, triple
@@ -32,7 +33,7 @@ class Target {
  private:
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::string identity_;
-  bool avx512_ = false;
+  bool avx2_ = false, avx512_ = false;
   Passes passes_;
 };
 

@@ -137,8 +137,7 @@ class CompiledProgram final : public Program {
       const auto& function = program->functions_[number];
       if (function.signature != signature) return nullptr;
       if (void* const known = functions_[number].load(std::memory_order_acquire)) return known;
-      const std::string& name = function.definition->name;
-      void* const made = start_(name, "", [this, &name](std::string* log) { return code(name, log); })();
+      void* const made = wait_of(number, function.definition->name)();
       functions_[number].store(made, std::memory_order_release);
       return made;
     }
@@ -152,6 +151,13 @@ class CompiledProgram final : public Program {
     std::unique_ptr<CodeSpace> space;
 
    private:
+    // Several warps come to a function at once as a rule.
+    Wait wait_of(uint64_t number, const std::string& name) {
+      std::lock_guard lock(waits_mutex_);
+      Wait& wait = waits_[number];
+      if (!wait) wait = start_(name, "", [this, &name](std::string* log) { return code(name, log); });
+      return wait;
+    }
     // Of a kernel or a function.
     void* code(const std::string& name, std::string* log) {
       return linked(Unit::symbol(program->outline_, name), log, [&] { return program->object(name, log); });
@@ -185,6 +191,8 @@ class CompiledProgram final : public Program {
       return making_[symbol];
     }
     std::vector<std::atomic<void*>> functions_;  // by number
+    std::mutex waits_mutex_;
+    std::map<uint64_t, Wait> waits_;  // guarded by waits_mutex_; of those that were asked for
     StartElsewhere start_;
     uint32_t at_once_ = 1;
     std::mutex mutex_;
@@ -276,10 +284,11 @@ class CompiledProgram final : public Program {
     if (parts_)
       for (const auto* one : parts_->closure(definition))
         places += std::to_string(parts_->shared_base(one->name)) + " ";
-    part += fmt::format(" of {} above {} or {} and {}", options_.piece, options_.kernel_at_once,
-                        options_.parting_at_once, options_.region_at_once);
+    part += fmt::format(" of {} above {} or {} and {}, functions of {} apart", options_.piece, options_.kernel_at_once,
+                        options_.parting_at_once, options_.region_at_once, options_.function_at_once);
     return content_key({identity, target.identity(), std::to_string(options_.window_base), part,
-                        parts_ ? "part " + definition.name + places + std::to_string(parts_->fixed_shared_bytes()) : "",
+                        Unit::symbol(outline_, definition.name),
+                        parts_ ? "part " + places + std::to_string(parts_->fixed_shared_bytes()) : "",
                         options_.record ? "records" : "", source().text(definition, false)});
   }
 

@@ -11,12 +11,6 @@
 #include "vgpu-sched/ptx/parser.h"
 
 namespace bandsaw::soft {
-namespace {
-
-constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
-constexpr uint64_t kLargestLocal = 512 << 10;    // CUDA\'s limit, of one thread
-
-uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
 
 // What a kernel needs with everything that it calls.
 struct Reach {
@@ -25,6 +19,13 @@ struct Reach {
   bool recursive = false;
   bool calls_pointers = false;
 };
+
+namespace {
+
+constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
+constexpr uint64_t kLargestLocal = 512 << 10;    // CUDA\'s limit, of one thread
+
+uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
 
 class CallGraph {
  public:
@@ -48,6 +49,20 @@ class CallGraph {
                                                         std::to_string(kLargestLocal) + " bytes");
     }
     return r;
+  }
+  // The root and what it calls by name, but for what is apart and only that calls.
+  std::set<const FlatFunction*> without(const std::set<std::string>& apart, const FlatFunction& root) const {
+    std::set<const FlatFunction*> kept;
+    std::vector<const FlatFunction*> found{&root};
+    while (!found.empty()) {
+      const FlatFunction* const f = found.back();
+      found.pop_back();
+      if (!kept.insert(f).second) continue;
+      for (const std::string& name : f->callees)
+        if (const auto it = by_name_.find(name); it != by_name_.end() && !apart.contains(name))
+          found.push_back(it->second);
+    }
+    return kept;
   }
 
  private:
@@ -151,19 +166,24 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
 
 // One LLVM module, and what is known when something of a unit is put into it.
 struct Generation {
-  Generation(const UnitSource& source, const FlatModule& flat, const FlatFunction& root_function, Target* target,
-             Analyses analyses)
-      : root(root_function), analysis(std::move(analyses)), reach(CallGraph(flat, source.parts).reach(root)) {
+  Generation(const UnitSource& source, const FlatModule& flat, const FlatFunction& root_function,
+             const std::set<std::string>& apart, Target* target, Analyses analyses)
+      : root(root_function), analysis(std::move(analyses)) {
+    CallGraph graph(flat, source.parts);
+    reach = graph.reach(root);
+    here = apart.empty() ? reach.functions : graph.without(apart, root);
     const bool elsewhere = source.parts && reach.calls_pointers;
     target->prepare(&module);
     m = {&context,
          &module,
          &flat,
          source.options->window_base,
+         target->avx2(),
          target->avx512(),
          *source.function_numbers,
          [outline = source.outline](const std::string& name) { return outline->kernel(name) != nullptr; },
          source.parts != nullptr,
+         &apart,
          elsewhere};
     bool others = elsewhere;  // have shared memory, which lies in front of the root's own
     for (auto* f : reach.functions) {
@@ -178,7 +198,8 @@ struct Generation {
 
   const FlatFunction& root;
   const Analyses analysis;
-  const Reach reach;
+  Reach reach;
+  std::set<const FlatFunction*> here;  // of those, the ones whose code comes into this module
   llvm::LLVMContext context;
   llvm::Module module{"kernels", context};
   ModuleContext m;
@@ -218,6 +239,7 @@ Unit::Unit(const UnitSource& source, const ptx::Outline::Definition& root)
   } else {
     place_shared(&flat_, reach.functions);
   }
+  find_apart(reach);
 }
 
 // Functions that pointers name are compiled apart, and have the same places for all kernels.
@@ -227,6 +249,20 @@ void Unit::place_as_all_parts() {
     if (!f.source->entry && f.shared_bytes) move_shared(&f, source_.parts->shared_base(f.source->name));
   }
   flat_.fixed_shared_bytes = source_.parts->fixed_shared_bytes();
+}
+
+// Shared variables lie elsewhere for each kernel; a pointer may mean any function; code that records has one object.
+void Unit::find_apart(const Reach& reach) {
+  if (source_.options->record || (reach.calls_pointers && !source_.parts)) return;
+  CallGraph graph(flat_, source_.parts);
+  for (const FlatFunction* const f : reach.functions) {
+    if (f->source->entry || f == root_ || f->instructions() <= source_.options->function_at_once) continue;
+    const std::set<const FlatFunction*> all = graph.without({}, *f);
+    const bool may = std::none_of(all.begin(), all.end(), [](const FlatFunction* g) {
+      return g->shared_bytes || !g->module_shared.empty() || g->indirect_calls;
+    });
+    if (may) apart_.insert(f->source->name);
+  }
 }
 
 KernelCode Unit::description() const {
@@ -274,7 +310,7 @@ const Pieces* Unit::pieces() const {
 }
 
 std::vector<char> Unit::generate(Target* target, bool record) const {
-  Generation to(source_, flat_, *root_, target, analyses());
+  Generation to(source_, flat_, *root_, apart_, target, analyses());
   CodeLayout places;
   if (record && root_->source->entry) places = layout(to.reach.functions);
   if (!places.empty() && places.fits()) to.m.layout = &places;
@@ -283,7 +319,7 @@ std::vector<char> Unit::generate(Target* target, bool record) const {
     return target->emit(&to.module);
   }
   for (auto& f : flat_.functions)  // in their order: the same code every time
-    if (to.reach.functions.contains(&f)) to.emitter(f).run();
+    if (to.here.contains(&f)) to.emitter(f).run();
   if (!root_->source->entry) export_function(&to.module, root_->source->name);
   return target->emit(&to.module);
 }
@@ -291,7 +327,7 @@ std::vector<char> Unit::generate(Target* target, bool record) const {
 std::vector<char> Unit::generate_piece(Target* target, uint32_t piece) const {
   const Pieces* const pieces = this->pieces();
   if (!pieces || piece >= pieces->count()) throw CompileError(root_->source->place.line, "no such piece");
-  Generation to(source_, flat_, *root_, target, analyses());
+  Generation to(source_, flat_, *root_, apart_, target, analyses());
   to.emitter(*root_).run_piece(*pieces, piece);
   // What it calls, and what that calls.
   for (bool more = true; more;) {

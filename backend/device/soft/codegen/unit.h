@@ -1,5 +1,6 @@
-// One kernel, or one function that pointers name, with what it calls: read from its part of the module's text, and made
-// into object code.
+// One kernel, or one function that is compiled apart, with what it calls: read from its part of the module's text, and
+// made into object code. Apart are functions that pointers name, in large modules, and long ones, once for all that
+// call them by name.
 #pragma once
 
 #include <functional>
@@ -29,6 +30,7 @@ struct UnitSource {
   std::string text(const ptx::Outline::Definition& root, bool keep_lines) const;
 };
 
+struct Reach;
 using Analyses = std::function<const Analysis&(const FlatFunction&)>;
 
 class Unit {
@@ -49,6 +51,7 @@ class Unit {
 
  private:
   void place_as_all_parts();
+  void find_apart(const Reach& reach);
   CodeLayout layout(const std::set<const FlatFunction*>& functions) const;
   const Analysis& analysis(const FlatFunction& function) const;
   Analyses analyses() const;
@@ -58,7 +61,8 @@ class Unit {
   const ptx::Module tree_;
   FlatModule flat_;
   const FlatFunction* root_ = nullptr;
-  mutable std::mutex mutex_;  // guards the next two, which stay as they are once they are there
+  std::set<std::string> apart_;  // functions that are called by name and are not in this object
+  mutable std::mutex mutex_;     // guards the next two, which stay as they are once they are there
   mutable std::map<const FlatFunction*, Analysis> analyses_;
   mutable std::optional<Pieces> pieces_;
 };
