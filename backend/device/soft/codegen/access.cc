@@ -207,10 +207,14 @@ V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
   return b_.CreateAnd(ok, b_.CreateICmpEQ(low, i64(0)));
 }
 
+// Whether elements that lie side by side are accessed directly only where no lane is missing. AVX2 has no masks for
+// bytes and halves: LLVM would make a branch for each lane.
+bool Emitter::takes_all_lanes(unsigned bytes, unsigned count) const { return count > 1 || (bytes < 4 && !m_->avx512); }
+
 // <16 x i1>: the lanes of one half, for elements of so many bytes. Bits become a mask in one instruction of AVX-512;
 // for AVX2, LLVM would take out one bit after the other, unless each lane is told to look at its own.
 V Emitter::half_lanes(V mask, int half, unsigned bytes) {
-  if (m_->avx512 || bytes < 4) {
+  if (m_->avx512) {
     return b_.CreateBitCast(b_.CreateTrunc(half ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
                             llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
   }
@@ -312,12 +316,12 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
   } else {
     V starts[2];
     V ok = consecutive(l, mask, uint64_t{bytes} * count, starts);
-    if (count > 1) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
+    if (takes_all_lanes(bytes, count)) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
     likely(ok, fast, slow);
     b_.SetInsertPoint(fast);
     prefetch(l, starts[0], false);
     V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
-    if (count == 1) {
+    if (!takes_all_lanes(bytes, count)) {
       quick.push_back(masked_halves(places, 0, bytes, mask));
     } else {
       auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16 * count);
@@ -435,13 +439,13 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   } else {
     V starts[2];
     V ok = consecutive(l, mask, total, starts);
-    if (count > 1) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
+    if (takes_all_lanes(bytes, count)) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
     likely(ok, fast, slow);
     b_.SetInsertPoint(fast);
     prefetch(l, starts[0], true);
     for (int h = 0; h < 2; ++h) {
       V p = direct_pointer(l, starts[h]);
-      if (count == 1) {
+      if (!takes_all_lanes(bytes, count)) {
         b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes),
                              half_lanes(mask, h, bytes));
         continue;

@@ -90,6 +90,7 @@ void Emitter::op_count(const Op& op) {
   if (code == "popc")
     return write(op, op.args[0], b_.CreateZExtOrTrunc(intrinsic(llvm::Intrinsic::ctpop, {a}), ity(32)));
   auto leading = [&](V v) {
+    if (vec_ && short_code_ && bits == 64) return lane_helper("bsw_clz_b64", {v}, b_.getInt32Ty());
     V z = b_.CreateIntrinsic(llvm::Intrinsic::ctlz, {v->getType()}, {v, b_.getFalse()});
     return b_.CreateZExtOrTrunc(z, ity(32));
   };
@@ -142,19 +143,17 @@ void Emitter::op_bitfield(const Op& op) {
   if (code == "bfe") {
     V a = read(op.args.at(1), bits), position = b_.CreateAnd(read(op.args.at(2), 32), konst(255, 32)),
       length = b_.CreateAnd(read(op.args.at(3), 32), konst(255, 32));
-    V mask = low_bits(length);
-    V field = b_.CreateAnd(shifted(a, position, false), mask);
-    if (!ptx::is_signed(type)) return write(op, op.args[0], field);
+    if (!ptx::is_signed(type))
+      return write(op, op.args[0], b_.CreateAnd(shifted(a, position, false), low_bits(length)));
     // The sign bit is at min(position + length - 1, msb); zero-length fields are 0.
-    V at = intrinsic(llvm::Intrinsic::umin,
-                     {b_.CreateSub(b_.CreateAdd(position, length), konst(1, 32)), konst(bits - 1, 32)});
-    V sign = b_.CreateAnd(shifted(a, at, false), konst(1, bits));
-    V have = intrinsic(llvm::Intrinsic::umin,
-                       {length, b_.CreateSelect(b_.CreateICmpULT(position, konst(bits, 32)),
-                                                b_.CreateSub(konst(bits, 32), position), konst(0, 32))});
-    V negative = b_.CreateAnd(b_.CreateICmpNE(sign, konst(0, bits)), b_.CreateICmpNE(length, konst(0, 32)));
-    V filled = b_.CreateOr(b_.CreateAnd(field, low_bits(have)), b_.CreateNot(low_bits(have)));
-    return write(op, op.args[0], b_.CreateSelect(negative, filled, field), true);
+    const auto least = [&](V x, unsigned bound) { return intrinsic(llvm::Intrinsic::umin, {x, konst(bound, 32)}); };
+    V left = b_.CreateSub(konst(bits, 32), least(b_.CreateAdd(position, length), bits));
+    left = b_.CreateAnd(left, konst(bits - 1, 32));
+    V right = b_.CreateAnd(b_.CreateAdd(left, least(position, bits - 1)), konst(bits - 1, 32));
+    const auto by = [&](V n) { return b_.CreateZExtOrTrunc(n, ity(bits)); };
+    V extended = b_.CreateAShr(b_.CreateShl(a, by(left)), by(right));
+    V r = b_.CreateSelect(b_.CreateICmpEQ(length, konst(0, 32)), konst(0, bits), extended);
+    return write(op, op.args[0], r, true);
   }
   // bfi d, a, b, position, length
   V a = read(op.args.at(1), bits), b = read(op.args.at(2), bits);
@@ -240,8 +239,9 @@ void Emitter::op_dot(const Op& op) {
   bool sa = ptx::is_signed(op.in->type(0)), sb = ptx::is_signed(op.in->type(1));
   V a = read(op.args.at(1), 32), b = read(op.args.at(2), 32), sum = read(op.args.at(3), 32);
   auto part = [&](V v, int i, int bits, bool sign) {
-    V t = b_.CreateTrunc(i ? b_.CreateLShr(v, i * bits) : v, ity(bits));
-    return sign ? b_.CreateSExt(t, ity(32)) : b_.CreateZExt(t, ity(32));
+    const int above = 32 - (i + 1) * bits;
+    V top = above ? b_.CreateShl(v, above) : v;
+    return sign ? b_.CreateAShr(top, 32 - bits) : b_.CreateLShr(top, 32 - bits);
   };
   int n = four ? 4 : 2;
   for (int i = 0; i < n; ++i) {

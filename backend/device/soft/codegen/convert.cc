@@ -1,5 +1,7 @@
 // cvt in all its forms (PTX ISA 9.7.9.21, 9.7.9.22).
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include "backend/device/soft/codegen/emitter.h"
 
@@ -33,9 +35,55 @@ V Emitter::float_to_int(const Op& op, V f, ptx::Type to, unsigned from_bits) {
   if (!mode.empty() && mode != "rzi") f = round_to_integral(op, f, mode);
   auto id = ptx::is_signed(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat;
   const unsigned to_bits = ptx::bits_of(to);
+  if (vec_ && short_code_ && (to_bits == 64 || (from_bits == 64 && to_bits == 32))) {
+    const std::string name = std::string("bsw_f2i_f64_") + (ptx::is_signed(to) ? "s" : "u") + std::to_string(to_bits);
+    return lane_helper(name, {b_.CreateFPExt(f, fty(64))}, b_.getIntNTy(to_bits));
+  }
+  if (vec_ && m_->avx2 && f->getType()->getScalarSizeInBits() == 32 && to_bits <= 32)
+    return saturated_word(f, ptx::is_signed(to), to_bits);
   V value = b_.CreateIntrinsic(id, {ity(to_bits), f->getType()}, {f});
   if (from_bits != 64 && to_bits != 64) return value;
   return b_.CreateSelect(b_.CreateFCmpUNO(f, f), konst(1ull << (to_bits - 1), to_bits), value);
+}
+
+// Of floats of all lanes, by the processor's own conversion, which gives 2^31 for what has no signed word. NaN is 0.
+V Emitter::saturated_word(V f, bool is_signed, unsigned bits) {
+  auto* const words = int_type(32, true);
+  const auto at_least = [&](float bound) {
+    return b_.CreateSExt(b_.CreateFCmpOGE(f, llvm::ConstantFP::get(f->getType(), bound)), words);
+  };
+  if (!is_signed && bits == 32) {
+    f = b_.CreateSelect(b_.CreateFCmpOGT(f, fkonst(0, 32)), f, fkonst(0, 32));
+    V upper = at_least(0x1p31f), beyond = at_least(0x1p32f);
+    V less = b_.CreateFSub(f, b_.CreateSelect(b_.CreateICmpNE(upper, konst(0, 32)), fkonst(0x1p31, 32), fkonst(0, 32)));
+    V top = b_.CreateAnd(upper, konst(0x80000000, 32));
+    return b_.CreateOr(b_.CreateXor(truncated_words(less), top), beyond);
+  }
+  V r = b_.CreateXor(truncated_words(f), at_least(0x1p31f));
+  r = b_.CreateAnd(r, b_.CreateSExt(b_.CreateFCmpORD(f, f), words));
+  if (bits == 32) return r;
+  const int64_t low = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
+  const int64_t high = is_signed ? (int64_t{1} << (bits - 1)) - 1 : (int64_t{1} << bits) - 1;
+  r = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, r, konst(static_cast<uint32_t>(low), 32));
+  return b_.CreateTrunc(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, r, konst(static_cast<uint32_t>(high), 32)),
+                        ity(bits));
+}
+
+V Emitter::truncated_words(V f) {
+  const unsigned part = m_->avx512 ? 16 : 8;
+  std::vector<V> parts;
+  for (unsigned at = 0; at < kLanes; at += part) {
+    V here = b_.CreateShuffleVector(f, llvm::createSequentialMask(at, part, 0));
+    if (m_->avx512) {
+      V zero = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt32Ty(), part));
+      constexpr int kCurrentRounding = 4;
+      parts.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_cvttps2dq_512, {},
+                                         {here, zero, b_.getInt16(0xffff), b_.getInt32(kCurrentRounding)}));
+    } else {
+      parts.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx_cvtt_ps2dq_256, {}, {here}));
+    }
+  }
+  return llvm::concatenateVectors(b_, parts);
 }
 
 V Emitter::int_to_float(const Op& op, V i, ptx::Type from, unsigned to_bits) {

@@ -13,6 +13,17 @@ namespace {
 constexpr uint64_t kMemorySlot = 8 * kLanes;   // the widest register
 constexpr uint64_t kRegisterRoom = 128 << 10;  // of a warp's stack
 
+// What AVX2 has no instruction for: LLVM's own code for all lanes is long, and fast.
+bool is_long_inline(const ptx::Instruction& in) {
+  const std::string& code = in.opcode;
+  if (in.type_count() == 0) return false;
+  const bool wide = ptx::bits_of(in.type()) == 64;
+  if (code == "mul" || code == "mad") return wide && in.has("hi");
+  if (code == "clz" || code == "bfind") return wide;
+  if (code != "cvt" || in.type_count() < 2 || ptx::is_float(in.type(0)) || !ptx::is_float(in.type(1))) return false;
+  return wide || ptx::bits_of(in.type(1)) == 64;
+}
+
 }  // namespace
 
 Emitter::Emitter(ModuleContext* module, const FlatFunction& function, const Analysis& analysis, uint32_t shared_base,
@@ -25,8 +36,15 @@ Emitter::Emitter(ModuleContext* module, const FlatFunction& function, const Anal
       entry_(function.source->entry),
       c_(*module->context),
       b_(*module->context) {
-  for (auto& block : f_.blocks)
-    for (auto& op : block.ops) accesses_ += op.in->opcode == "ld" || op.in->opcode == "st";
+  constexpr size_t kFew = 12;
+  size_t long_inline = 0;
+  for (auto& block : f_.blocks) {
+    for (auto& op : block.ops) {
+      accesses_ += op.in->opcode == "ld" || op.in->opcode == "st";
+      long_inline += is_long_inline(*op.in);
+    }
+  }
+  short_code_ = long_inline > kFew;
 }
 
 void Emitter::run() {

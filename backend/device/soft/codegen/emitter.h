@@ -47,6 +47,7 @@ struct DeviceFunction;
 struct WgmmaForm;
 enum class MatrixType : uint32_t;
 enum class AtomicOp : uint32_t;
+enum class HalfOp : uint32_t;
 enum class AtomicType : uint32_t;
 
 class Emitter {
@@ -216,6 +217,7 @@ class Emitter {
   LoadWay halves_group(const LoadGroup& group, const Location& begin, unsigned bytes, V mask, llvm::BasicBlock* done);
   LoadWay way_if(V ok, const LoadGroup& group, llvm::BasicBlock* done, const std::function<V(uint64_t offset)>& load);
   void merge_group(const LoadGroup& group, const std::vector<LoadWay>& ways, llvm::BasicBlock* done);
+  bool takes_all_lanes(unsigned bytes, unsigned count) const;
   V masked_halves(V places[2], uint64_t further, unsigned bytes, V mask);
   V half_places(const Location& l, V mask, uint64_t reach, uint64_t align, V starts[2]);
   V splat_halves(V places[2], uint64_t further, unsigned bytes);
@@ -293,6 +295,7 @@ class Emitter {
   V flush(V v);
   V finish_float(const Op& op, V v);
   void float_arith(const Op& op);
+  bool by_halves(const Op& op, HalfOp kind, int operands);
   void packed_halves(const Op& op, int operands, const std::function<V(std::vector<V>, ptx::Type)>& f);
   void op_float_unary(const Op& op);
   void op_float_div(const Op& op);
@@ -318,6 +321,8 @@ class Emitter {
   void cvt_to_packed(const Op& op);
   void cvt_from_fp8(const Op& op);
   V float_to_int(const Op& op, V f, ptx::Type to, unsigned from_bits);
+  V saturated_word(V f, bool is_signed, unsigned bits);
+  V truncated_words(V f);
   V int_to_float(const Op& op, V i, ptx::Type from, unsigned to_bits);
   V round_to_integral(const Op& op, V f, const std::string& mode);
   V int_to_odd_f64(V i, ptx::Type from);
@@ -402,6 +407,7 @@ class Emitter {
   uint32_t shared_base_, frame_bytes_;
   bool entry_;
   std::map<const Op*, V> loaded_;  // by load_together(), of instructions that come later in the block
+  bool short_code_ = false;        // helpers do what is long inline, as there is much of it
   size_t accesses_ = 0;            // ld and st instructions: many make inline gathers too long to compile
   llvm::LLVMContext& c_;
   llvm::IRBuilder<> b_;

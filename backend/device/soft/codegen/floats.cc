@@ -6,6 +6,7 @@
 #include <cfloat>
 
 #include "backend/device/soft/codegen/emitter.h"
+#include "backend/device/soft/codegen/halves.h"
 
 namespace bandsaw::soft {
 namespace {
@@ -108,11 +109,36 @@ V Emitter::float_binary(const Op& op, const std::string& code, V a, V b, ptx::Ty
     r = b_.CreateFAdd(a, b);
   else if (code == "sub")
     r = b_.CreateFSub(a, b);
+  else if (code == "mul" && type == ptx::Type::kBf16)  // floats have no room for what is below bf16's least numbers
+    r = b_.CreateFMul(b_.CreateFPExt(a, fty(64)), b_.CreateFPExt(b, fty(64)));
   else if (code == "mul")
     r = b_.CreateFMul(a, b);
   else
     r = b_.CreateFDiv(a, b);
   return finish_float(op, r);
+}
+
+// Of whole lanes; uniform values are computed in place.
+bool Emitter::by_halves(const Op& op, HalfOp kind, int operands) {
+  const ptx::Type type = op.in->type();
+  const bool mixed = op.in->type_count() > 1 && op.in->type(1) != type;
+  if (!vec_ || mixed || (!is_packed(type) && !is_half(type))) return false;
+  uint32_t flags = static_cast<uint32_t>(kind);
+  if (type == ptx::Type::kBf16 || type == ptx::Type::kBf16x2) flags |= kHalfBf16;
+  const std::pair<const char*, HalfFlag> known[] = {
+      {"ftz", kHalfFtz}, {"sat", kHalfSat}, {"relu", kHalfRelu}, {"NaN", kHalfNan}, {"xorsign", kHalfXorsign}};
+  for (const auto& [word, flag] : known)
+    if (op.in->has(word)) flags |= flag;
+  const unsigned bits = ptx::bits_of(type);
+  std::vector<V> in;
+  for (int i = 1; i <= operands; ++i)
+    in.push_back(b_.CreateZExt(read(op.args.at(static_cast<size_t>(i)), bits), ity(32)));
+  const bool pairwise = kind == HalfOp::kMin || kind == HalfOp::kMax;
+  const auto step = [&](V a, V b, V c) { return lane_helper("bsw_halves", {a, b, c}, b_.getInt32Ty(), {i32(flags)}); };
+  V r = step(in[0], in[1], pairwise || operands < 3 ? in[1] : in[2]);
+  if (pairwise && operands == 3) r = step(r, in[2], in[2]);
+  write(op, op.args[0], b_.CreateTrunc(r, ity(bits)));
+  return true;
 }
 
 // Applies f to each 16-bit half (as f32) of packed operands 1..n and writes the packed result.
@@ -136,6 +162,8 @@ void Emitter::packed_halves(const Op& op, int operands, const std::function<V(st
 void Emitter::float_arith(const Op& op) {
   ptx::Type type = op.in->type();
   const std::string& code = op.in->opcode;
+  const HalfOp kind = code == "add" ? HalfOp::kAdd : code == "sub" ? HalfOp::kSub : HalfOp::kMul;
+  if (by_halves(op, kind, 2)) return;
   if (is_packed(type))
     return packed_halves(op, 2, [&](std::vector<V> v, ptx::Type t) { return float_binary(op, code, v[0], v[1], t); });
   if (op.in->type_count() > 1 && op.in->type(1) != op.in->type(0)) {  // add.f32.f16: mixed precision
@@ -183,6 +211,7 @@ V Emitter::float_fma(const Op& op, V a, V b, V c, ptx::Type type) {
 
 void Emitter::op_fma(const Op& op) {
   ptx::Type type = op.in->type();
+  if (by_halves(op, HalfOp::kFma, 3)) return;
   if (is_packed(type))
     return packed_halves(op, 3, [&](std::vector<V> v, ptx::Type t) { return float_fma(op, v[0], v[1], v[2], t); });
   if (op.in->type_count() > 1 && op.in->type(1) != type) {
@@ -309,6 +338,7 @@ void Emitter::float_min_max(const Op& op) {
     return r;
   };
   int n = static_cast<int>(op.args.size()) - 1;
+  if (by_halves(op, is_min ? HalfOp::kMin : HalfOp::kMax, n)) return;
   if (is_packed(type)) return packed_halves(op, n, [&](std::vector<V> v, ptx::Type) { return all(v); });
   if (type != ptx::Type::kF32 && type != ptx::Type::kF64 && !is_half(type)) unsupported(op);
   std::vector<V> v;

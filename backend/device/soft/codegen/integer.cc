@@ -64,8 +64,9 @@ V Emitter::multiply(const Op& op, V a, V b, ptx::Type type, unsigned* bits) {
   return b_.CreateMul(a, b);
 }
 
-// The high half of a 64 x 64 bit product from four 32 x 32 bit ones.
+// The high half of a 64 x 64 bit product, inline from four 32 x 32 bit ones.
 V Emitter::high_product64(V a, V b, bool sign) {
+  if (vec_ && short_code_) return lane_helper(sign ? "bsw_mul_hi_s64" : "bsw_mul_hi_u64", {a, b}, b_.getInt64Ty());
   V mask = konst(0xffffffffu, 64);
   V al = b_.CreateAnd(a, mask), ah = b_.CreateLShr(a, 32), bl = b_.CreateAnd(b, mask), bh = b_.CreateLShr(b, 32);
   V ll = b_.CreateMul(al, bl), lh = b_.CreateMul(al, bh), hl = b_.CreateMul(ah, bl), hh = b_.CreateMul(ah, bh);

@@ -54,6 +54,7 @@ void add_memory_symbols(SymbolTable* table);
 void add_atomic_symbols(SymbolTable* table);
 void add_integer_symbols(SymbolTable* table);
 void add_float_symbols(SymbolTable* table);
+void add_half_symbols(SymbolTable* table);
 void add_rounding_symbols(SymbolTable* table);
 void add_call_symbols(SymbolTable* table);
 void add_maths_symbols(SymbolTable* table);

@@ -187,6 +187,7 @@ SymbolTable runtime_symbols() {
   add_atomic_symbols(&table);
   add_integer_symbols(&table);
   add_float_symbols(&table);
+  add_half_symbols(&table);
   add_rounding_symbols(&table);
   add_call_symbols(&table);
   add_maths_symbols(&table);

@@ -1,6 +1,7 @@
 // Rare conversions, lane by lane.
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/lanes.h"
@@ -52,6 +53,22 @@ float from_fp8(uint8_t v, bool e5m2) {
   return v & 0x80 ? -r : r;
 }
 
+// What is too large or small is the largest or smallest; NaN is the top bit (PTX ISA, cvt).
+template <class Integer>
+void integers_of(const double* a, Integer* out) {
+  using Limits = std::numeric_limits<Integer>;
+  constexpr uint64_t kTop = uint64_t{1} << (8 * sizeof(Integer) - 1);
+  constexpr double kEnd = static_cast<double>(kTop) * (Limits::is_signed ? 1 : 2);
+  constexpr double kLeast = Limits::is_signed ? -kEnd : 0;
+  for (int l = 0; l < kWarpLanes; ++l) {
+    const double v = a[l];
+    out[l] = std::isnan(v) ? static_cast<Integer>(kTop)
+             : v >= kEnd   ? Limits::max()
+             : v <= kLeast ? Limits::min()
+                           : static_cast<Integer>(v);
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -100,6 +117,10 @@ void add_float_symbols(SymbolTable* table) {
   add("bsw_cvt_bf16_f64_rz", narrow_lanes<to_bf16, Rounding::kZero>);
   add("bsw_cvt_bf16_f64_rm", narrow_lanes<to_bf16, Rounding::kDown>);
   add("bsw_cvt_bf16_f64_rp", narrow_lanes<to_bf16, Rounding::kUp>);
+  add("bsw_f2i_f64_s32", integers_of<int32_t>);
+  add("bsw_f2i_f64_u32", integers_of<uint32_t>);
+  add("bsw_f2i_f64_s64", integers_of<int64_t>);
+  add("bsw_f2i_f64_u64", integers_of<uint64_t>);
   add("bsw_cvt_tf32", round_to_tf32);
   add("bsw_cvt_fp8x2", bsw_cvt_fp8x2);
   add("bsw_cvt_f16x2_fp8x2", bsw_cvt_f16x2_fp8x2);

@@ -1,4 +1,5 @@
 // Integer instructions that are not worth inlining, lane by lane.
+#include <bit>
 #include <cstdint>
 #include <limits>
 
@@ -40,6 +41,15 @@ void remainder(const T* a, const T* b, T* out) {
     }
     out[l] = static_cast<T>(a[l] % d);
   }
+}
+
+template <class T, class Wide>
+void multiply_high(const T* a, const T* b, T* out) {
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = static_cast<T>(static_cast<Wide>(a[l]) * b[l] >> 64);
+}
+
+void leading_zeros(const uint64_t* a, uint32_t* out) {
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = static_cast<uint32_t>(std::countl_zero(a[l]));
 }
 
 uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t mode) {
@@ -124,6 +134,11 @@ void add_integer_symbols(SymbolTable* table) {
   add("bsw_rem_u32", remainder<uint32_t>);
   add("bsw_rem_s64", remainder<int64_t>);
   add("bsw_rem_u64", remainder<uint64_t>);
+  __extension__ using Wide = __int128;
+  __extension__ using WideUnsigned = unsigned __int128;
+  add("bsw_mul_hi_s64", multiply_high<int64_t, Wide>);
+  add("bsw_mul_hi_u64", multiply_high<uint64_t, WideUnsigned>);
+  add("bsw_clz_b64", leading_zeros);
   add("bsw_prmt", bsw_prmt);
   add("bsw_fns", bsw_fns);
   add("bsw_permute", bsw_permute);
