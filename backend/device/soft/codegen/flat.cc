@@ -432,12 +432,6 @@ std::set<std::string> variables_defined(const ptx::Module& source) {
 
 }  // namespace
 
-size_t FlatFunction::instructions() const {
-  size_t count = 0;
-  for (const FlatBlock& block : blocks) count += block.ops.size();
-  return count;
-}
-
 ptx::Module parsed(std::string_view text) {
   ptx::Module module = ptx::parse(text);
   ptx::parameters_in_memory(&module);

@@ -102,7 +102,11 @@ struct FlatFunction {
   uint64_t dynamic_align = 0;      // of the dynamic shared memory; 0: it uses none
   bool uses_barrier = false, uses_exit = false, uses_grid_sync = false;
 
-  size_t instructions() const;
+  size_t instructions() const {
+    size_t count = 0;
+    for (const FlatBlock& block : blocks) count += block.ops.size();
+    return count;
+  }
 };
 
 // Where a function's own shared variables begin, behind `end` bytes of others.
