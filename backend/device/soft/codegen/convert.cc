@@ -48,19 +48,17 @@ V Emitter::float_to_int(const Op& op, V f, ptx::Type to, unsigned from_bits) {
 
 // Of floats of all lanes, by the processor's own conversion, which gives 2^31 for what has no signed word. NaN is 0.
 V Emitter::saturated_word(V f, bool is_signed, unsigned bits) {
-  auto* const words = int_type(32, true);
-  const auto at_least = [&](float bound) {
-    return b_.CreateSExt(b_.CreateFCmpOGE(f, llvm::ConstantFP::get(f->getType(), bound)), words);
-  };
+  const auto at_least = [&](double bound) { return b_.CreateFCmpOGE(f, fkonst(bound, 32)); };
+  const auto ones_if = [&](V condition) { return b_.CreateSExt(condition, ity(32)); };
   if (!is_signed && bits == 32) {
     f = b_.CreateSelect(b_.CreateFCmpOGT(f, fkonst(0, 32)), f, fkonst(0, 32));
-    V upper = at_least(0x1p31f), beyond = at_least(0x1p32f);
-    V less = b_.CreateFSub(f, b_.CreateSelect(b_.CreateICmpNE(upper, konst(0, 32)), fkonst(0x1p31, 32), fkonst(0, 32)));
-    V top = b_.CreateAnd(upper, konst(0x80000000, 32));
-    return b_.CreateOr(b_.CreateXor(truncated_words(less), top), beyond);
+    V upper = at_least(0x1p31), beyond = at_least(0x1p32);
+    V less = b_.CreateFSub(f, b_.CreateSelect(upper, fkonst(0x1p31, 32), fkonst(0, 32)));
+    V top = b_.CreateSelect(upper, konst(0x80000000, 32), konst(0, 32));
+    return b_.CreateOr(b_.CreateXor(truncated_words(less), top), ones_if(beyond));
   }
-  V r = b_.CreateXor(truncated_words(f), at_least(0x1p31f));
-  r = b_.CreateAnd(r, b_.CreateSExt(b_.CreateFCmpORD(f, f), words));
+  V r = b_.CreateXor(truncated_words(f), ones_if(at_least(0x1p31)));
+  r = b_.CreateAnd(r, ones_if(b_.CreateFCmpORD(f, f)));
   if (bits == 32) return r;
   const int64_t low = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
   const int64_t high = is_signed ? (int64_t{1} << (bits - 1)) - 1 : (int64_t{1} << bits) - 1;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/halves.h"
 #include "backend/device/soft/codegen/runtime.h"
 
@@ -45,7 +46,7 @@ struct F16 {
 
 struct Bf16 {
   static constexpr uint16_t kInfinity = 0x7f80;
-  static BANDSAW_INLINE float widen(uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); }
+  static BANDSAW_INLINE float widen(uint16_t half) { return from_bf16(half); }
   static BANDSAW_INLINE uint16_t narrow(float f) {
     const uint32_t bits = std::bit_cast<uint32_t>(f);
     const uint32_t half = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
@@ -146,12 +147,20 @@ BANDSAW_INLINE Halves selected(bool is_min, const Halves& a, const Halves& b, ui
   return r;
 }
 
+BANDSAW_INLINE Halves halves_of(const uint32_t* words) {
+  Halves halves;
+  std::memcpy(halves.data(), words, sizeof halves);
+  return halves;
+}
+
 template <class Format>
-BANDSAW_INLINE void compute(Halves a, Halves b, Halves c, uint32_t* out, uint32_t flags) {
-  const auto op = static_cast<HalfOp>(flags & 0xff);
+BANDSAW_INLINE void compute(const uint32_t* words_a, const uint32_t* words_b, const uint32_t* words_c, uint32_t* out,
+                            uint32_t flags) {
+  Halves a = halves_of(words_a), b = halves_of(words_b), c = halves_of(words_c);
   if (flags & kHalfFtz) {
     for (Halves* const operand : {&a, &b, &c}) flush<Format>(operand);
   }
+  const auto op = static_cast<HalfOp>(flags & 0xff);
   Halves r;
   if (op == HalfOp::kMin || op == HalfOp::kMax) {
     r = selected<Format>(op == HalfOp::kMin, a, b, flags);
@@ -166,16 +175,12 @@ BANDSAW_INLINE void compute(Halves a, Halves b, Halves c, uint32_t* out, uint32_
   std::memcpy(out, r.data(), sizeof r);
 }
 
-Halves halves_of(const uint32_t* words) {
-  Halves halves;
-  std::memcpy(halves.data(), words, sizeof halves);
-  return halves;
-}
-
-BANDSAW_VECTORS void compute_f16(const Halves& a, const Halves& b, const Halves& c, uint32_t* out, uint32_t flags) {
+BANDSAW_VECTORS void compute_f16(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out,
+                                 uint32_t flags) {
   compute<F16>(a, b, c, out, flags);
 }
-BANDSAW_VECTORS void compute_bf16(const Halves& a, const Halves& b, const Halves& c, uint32_t* out, uint32_t flags) {
+BANDSAW_VECTORS void compute_bf16(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out,
+                                  uint32_t flags) {
   compute<Bf16>(a, b, c, out, flags);
 }
 
@@ -183,7 +188,7 @@ BANDSAW_VECTORS void compute_bf16(const Halves& a, const Halves& b, const Halves
 
 extern "C" {
 static void bsw_halves(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out, uint32_t flags) {
-  (flags & kHalfBf16 ? compute_bf16 : compute_f16)(halves_of(a), halves_of(b), halves_of(c), out, flags);
+  (flags & kHalfBf16 ? compute_bf16 : compute_f16)(a, b, c, out, flags);
 }
 }
 

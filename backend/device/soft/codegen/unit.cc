@@ -11,6 +11,12 @@
 #include "vgpu-sched/ptx/parser.h"
 
 namespace bandsaw::soft {
+namespace {
+
+constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
+constexpr uint64_t kLargestLocal = 512 << 10;    // CUDA\'s limit, of one thread
+
+uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
 
 // What a kernel needs with everything that it calls.
 struct Reach {
@@ -19,13 +25,6 @@ struct Reach {
   bool recursive = false;
   bool calls_pointers = false;
 };
-
-namespace {
-
-constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
-constexpr uint64_t kLargestLocal = 512 << 10;    // CUDA\'s limit, of one thread
-
-uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
 
 class CallGraph {
  public:
@@ -50,19 +49,18 @@ class CallGraph {
     }
     return r;
   }
-  // The root and what it calls by name, but for what is apart and only that calls.
-  std::set<const FlatFunction*> without(const std::set<std::string>& apart, const FlatFunction& root) const {
-    std::set<const FlatFunction*> kept;
-    std::vector<const FlatFunction*> found{&root};
+  // The function and what it calls by name, to any depth.
+  std::set<const FlatFunction*> closure(const FlatFunction& function) const {
+    std::set<const FlatFunction*> all;
+    std::vector<const FlatFunction*> found{&function};
     while (!found.empty()) {
       const FlatFunction* const f = found.back();
       found.pop_back();
-      if (!kept.insert(f).second) continue;
+      if (!all.insert(f).second) continue;
       for (const std::string& name : f->callees)
-        if (const auto it = by_name_.find(name); it != by_name_.end() && !apart.contains(name))
-          found.push_back(it->second);
+        if (const auto it = by_name_.find(name); it != by_name_.end()) found.push_back(it->second);
     }
-    return kept;
+    return all;
   }
 
  private:
@@ -168,10 +166,7 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
 struct Generation {
   Generation(const UnitSource& source, const FlatModule& flat, const FlatFunction& root_function,
              const std::set<std::string>& apart, Target* target, Analyses analyses)
-      : root(root_function), analysis(std::move(analyses)) {
-    CallGraph graph(flat, source.parts);
-    reach = graph.reach(root);
-    here = apart.empty() ? reach.functions : graph.without(apart, root);
+      : root(root_function), analysis(std::move(analyses)), reach(CallGraph(flat, source.parts).reach(root)) {
     const bool elsewhere = source.parts && reach.calls_pointers;
     target->prepare(&module);
     m = {&context,
@@ -195,11 +190,22 @@ struct Generation {
   Emitter emitter(const FlatFunction& f) {
     return Emitter(&m, f, analysis(f), &f == &root ? root_shared : 0, align16(f.local_bytes));
   }
+  // What the code so far calls in this object, and what that calls.
+  void add_called() {
+    for (bool more = true; more;) {
+      more = false;
+      for (const FlatFunction& f : m.flat->functions) {
+        const llvm::Function* const called = module.getFunction("f." + f.source->name);
+        if (!called || !called->isDeclaration()) continue;
+        emitter(f).run();
+        more = true;
+      }
+    }
+  }
 
   const FlatFunction& root;
   const Analyses analysis;
-  Reach reach;
-  std::set<const FlatFunction*> here;  // of those, the ones whose code comes into this module
+  const Reach reach;
   llvm::LLVMContext context;
   llvm::Module module{"kernels", context};
   ModuleContext m;
@@ -218,6 +224,23 @@ void export_function(llvm::Module* module, const std::string& name) {
   b.CreateRetVoid();
 }
 
+// What of the reach is long and compiled apart. Shared variables lie elsewhere for each kernel; a pointer may mean any
+// function; code that records has one object.
+std::set<std::string> functions_apart(const UnitSource& source, const CallGraph& graph, const Reach& reach,
+                                      const FlatFunction* root) {
+  std::set<std::string> apart;
+  if (source.options->record || (reach.calls_pointers && !source.parts)) return apart;
+  for (const FlatFunction* const f : reach.functions) {
+    if (f->source->entry || f == root || f->instructions() <= source.options->function_at_once) continue;
+    const std::set<const FlatFunction*> all = graph.closure(*f);
+    const bool may = std::none_of(all.begin(), all.end(), [](const FlatFunction* g) {
+      return g->shared_bytes || !g->module_shared.empty() || g->indirect_calls;
+    });
+    if (may) apart.insert(f->source->name);
+  }
+  return apart;
+}
+
 }  // namespace
 
 std::string UnitSource::text(const ptx::Outline::Definition& root, bool keep_lines) const {
@@ -233,13 +256,14 @@ Unit::Unit(const UnitSource& source, const ptx::Outline::Definition& root)
   for (auto& f : flat_.functions)
     if (f.source->name == root.name) root_ = &f;
   if (!root_) throw CompileError(root.line, root.name + ": no kernel or function");
-  const Reach reach = CallGraph(flat_, source_.parts).reach(*root_);
+  CallGraph graph(flat_, source_.parts);
+  const Reach reach = graph.reach(*root_);
   if (source_.parts && (reach.calls_pointers || !root_->source->entry)) {
     place_as_all_parts();
   } else {
     place_shared(&flat_, reach.functions);
   }
-  find_apart(reach);
+  apart_ = functions_apart(source_, graph, reach, root_);
 }
 
 // Functions that pointers name are compiled apart, and have the same places for all kernels.
@@ -249,20 +273,6 @@ void Unit::place_as_all_parts() {
     if (!f.source->entry && f.shared_bytes) move_shared(&f, source_.parts->shared_base(f.source->name));
   }
   flat_.fixed_shared_bytes = source_.parts->fixed_shared_bytes();
-}
-
-// Shared variables lie elsewhere for each kernel; a pointer may mean any function; code that records has one object.
-void Unit::find_apart(const Reach& reach) {
-  if (source_.options->record || (reach.calls_pointers && !source_.parts)) return;
-  CallGraph graph(flat_, source_.parts);
-  for (const FlatFunction* const f : reach.functions) {
-    if (f->source->entry || f == root_ || f->instructions() <= source_.options->function_at_once) continue;
-    const std::set<const FlatFunction*> all = graph.without({}, *f);
-    const bool may = std::none_of(all.begin(), all.end(), [](const FlatFunction* g) {
-      return g->shared_bytes || !g->module_shared.empty() || g->indirect_calls;
-    });
-    if (may) apart_.insert(f->source->name);
-  }
 }
 
 KernelCode Unit::description() const {
@@ -318,8 +328,8 @@ std::vector<char> Unit::generate(Target* target, bool record) const {
     to.emitter(*root_).run_entry_of(*pieces);
     return target->emit(&to.module);
   }
-  for (auto& f : flat_.functions)  // in their order: the same code every time
-    if (to.here.contains(&f)) to.emitter(f).run();
+  to.emitter(*root_).run();
+  to.add_called();
   if (!root_->source->entry) export_function(&to.module, root_->source->name);
   return target->emit(&to.module);
 }
@@ -329,16 +339,7 @@ std::vector<char> Unit::generate_piece(Target* target, uint32_t piece) const {
   if (!pieces || piece >= pieces->count()) throw CompileError(root_->source->place.line, "no such piece");
   Generation to(source_, flat_, *root_, apart_, target, analyses());
   to.emitter(*root_).run_piece(*pieces, piece);
-  // What it calls, and what that calls.
-  for (bool more = true; more;) {
-    more = false;
-    for (auto& f : flat_.functions) {
-      const llvm::Function* const called = to.module.getFunction("f." + f.source->name);
-      if (!called || !called->isDeclaration()) continue;
-      to.emitter(f).run();
-      more = true;
-    }
-  }
+  to.add_called();
   return target->emit(&to.module);
 }
 

@@ -30,7 +30,6 @@ struct UnitSource {
   std::string text(const ptx::Outline::Definition& root, bool keep_lines) const;
 };
 
-struct Reach;
 using Analyses = std::function<const Analysis&(const FlatFunction&)>;
 
 class Unit {
@@ -51,7 +50,6 @@ class Unit {
 
  private:
   void place_as_all_parts();
-  void find_apart(const Reach& reach);
   CodeLayout layout(const std::set<const FlatFunction*>& functions) const;
   const Analysis& analysis(const FlatFunction& function) const;
   Analyses analyses() const;
