@@ -14,9 +14,10 @@ using Clock = std::chrono::steady_clock;
 
 // Short ones: whether a program rests between its steps is seen by when their ends are.
 constexpr std::chrono::microseconds kNap{10}, kIdleNap{50};
-// So long it naps with nothing to look for. Waking it from a sleep is a system call of whoever launches; in a virtual
-// machine one of a hundred takes 0.2 ms.
-constexpr std::chrono::milliseconds kAwake{2};
+// So long it naps with nothing to look for. Waking it from a sleep is a system call of whoever launches, which takes
+// some 40 us in a virtual machine, and one of a hundred 0.2 ms. A program that works without a pause has something for
+// it whenever a time slice closes, every 2 ms as a rule.
+constexpr std::chrono::milliseconds kAwake{10};
 
 }  // namespace
 
