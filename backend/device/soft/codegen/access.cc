@@ -23,9 +23,9 @@ uint32_t space_code(ptx::Space s) {
   }
 }
 
-llvm::SmallVector<int> sequence(int start, int n, int step = 1) {
+llvm::SmallVector<int> sequence(int start, int n) {
   llvm::SmallVector<int> s;
-  for (int i = 0; i < n; ++i) s.push_back(start + i * step);
+  for (int i = 0; i < n; ++i) s.push_back(start + i);
   return s;
 }
 
@@ -324,11 +324,7 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
     if (!takes_all_lanes(bytes, count)) {
       quick.push_back(masked_halves(places, 0, bytes, mask));
     } else {
-      auto* half = llvm::FixedVectorType::get(b_.getIntNTy(bytes * 8), 16 * count);
-      V parts[2];
-      for (int h = 0; h < 2; ++h) parts[h] = b_.CreateAlignedLoad(half, places[h], llvm::Align(bytes));
-      for (unsigned i = 0; i < count; ++i)
-        quick.push_back(b_.CreateShuffleVector(parts[0], parts[1], sequence(i, 32, count)));
+      quick = load_side_by_side(places, bytes, count);
     }
   }
   auto* fast_end = b_.GetInsertBlock();
@@ -450,20 +446,7 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
                              half_lanes(mask, h, bytes));
         continue;
       }
-      std::vector<V> parts;  // interleave: element i of lane x goes to x * count + i
-      for (V v : values) parts.push_back(b_.CreateShuffleVector(splat(v), sequence(16 * h, 16)));
-      while (parts.size() > 1) {
-        std::vector<V> wider;
-        for (size_t i = 0; i < parts.size(); i += 2) {
-          int n = llvm::cast<llvm::FixedVectorType>(parts[i]->getType())->getNumElements();
-          wider.push_back(b_.CreateShuffleVector(parts[i], parts[i + 1], sequence(0, 2 * n)));
-        }
-        parts = std::move(wider);
-      }
-      llvm::SmallVector<int> order;
-      for (int x = 0; x < 16; ++x)
-        for (unsigned i = 0; i < count; ++i) order.push_back(i * 16 + x);
-      b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], order), p, llvm::Align(bytes));
+      store_side_by_side(p, 16u * static_cast<unsigned>(h), bytes, values);
     }
   }
   b_.CreateBr(done);
