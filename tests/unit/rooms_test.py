@@ -1,4 +1,4 @@
-"""Holds the tree against the plan of its rooms: who may include whom, and how large a file may grow."""
+"""Holds the tree against the plan of its rooms: who may include whom, how large a file may grow, what is optimised."""
 import pathlib
 import re
 import subprocess
@@ -177,6 +177,16 @@ def test_production_includes_neither_research_nor_tests():
     wrong = [f"{room} -> {arrow}" for room, arrows in MAY_INCLUDE.items() for arrow in arrows
              if not f"{arrow}/".startswith(PRODUCTION)]
     assert not wrong, "\n".join(wrong)
+
+
+# What a CUDA call passes through. It is optimised in every build, or what is measured in one is not what users have.
+CALL_PATH = ("guest-driver/libcuda", "memory", "hypervisor/virtio", "backend/runner", "backend/device/cuda",
+             "backend/device/soft")
+
+
+@pytest.mark.parametrize("folder", CALL_PATH)
+def test_what_calls_pass_through_is_optimised(folder):
+    assert "on_call_path" in (REPO / folder / "meson.build").read_text()
 
 
 def test_no_file_has_two_subjects():
