@@ -1,5 +1,6 @@
 // Loads and stores of 32 lanes. The common shapes (one address for all, consecutive elements, shared-memory patterns
 // that a vector permutation serves) are inlined behind a check; everything else, faults included, goes to helpers.
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
@@ -21,12 +22,6 @@ uint32_t space_code(ptx::Space s) {
     default:
       return 1;
   }
-}
-
-llvm::SmallVector<int> sequence(int start, int n) {
-  llvm::SmallVector<int> s;
-  for (int i = 0; i < n; ++i) s.push_back(start + i);
-  return s;
 }
 
 bool strong(const Op& op) {
@@ -180,14 +175,14 @@ V Emitter::half_windows(V address, V mask, V heads[2], V* index) {
 V Emitter::permuted_halves(V heads[2], uint64_t offset, V index) {
   std::vector<V> halves;
   auto* half = llvm::FixedVectorType::get(b_.getInt32Ty(), 16);
-  for (int h = 0; h < 2; ++h) {
+  for (unsigned h = 0; h < 2; ++h) {
     V p = b_.CreateGEP(b_.getInt8Ty(), shared_ptr_, b_.CreateZExt(heads[h], b_.getInt64Ty()));
     if (offset != 0) p = b_.CreateConstGEP1_64(b_.getInt8Ty(), p, offset);
     V data = b_.CreateAlignedLoad(half, p, llvm::Align(4));
-    V where = b_.CreateShuffleVector(index, sequence(16 * h, 16));
+    V where = b_.CreateShuffleVector(index, llvm::createSequentialMask(16 * h, 16, 0));
     halves.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_si_512, {}, {data, where}));
   }
-  return b_.CreateShuffleVector(halves[0], halves[1], sequence(0, 32));
+  return llvm::concatenateVectors(b_, halves);
 }
 
 // i1: all active lanes address consecutive elements, each half of the warp from its own start. `starts` gets the two
@@ -275,7 +270,7 @@ V Emitter::masked_halves(V places[2], uint64_t further, unsigned bytes, V mask) 
     parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), half_lanes(mask, h, bytes),
                                    llvm::Constant::getNullValue(half));
   }
-  return b_.CreateShuffleVector(parts[0], parts[1], sequence(0, 32));
+  return llvm::concatenateVectors(b_, parts);
 }
 
 // What lies there, `further` bytes on, in all lanes of each half.
@@ -285,7 +280,7 @@ V Emitter::splat_halves(V places[2], uint64_t further, unsigned bytes) {
     V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), places[h], further);
     words[h] = b_.CreateVectorSplat(16, b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), p, llvm::Align(bytes)));
   }
-  return b_.CreateShuffleVector(words[0], words[1], sequence(0, 32));
+  return llvm::concatenateVectors(b_, words);
 }
 
 // Shared memory where each half of the warp reads one place, as rows of a tile are: two loads of each word. Leaves by
@@ -316,15 +311,16 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
   } else {
     V starts[2];
     V ok = consecutive(l, mask, uint64_t{bytes} * count, starts);
-    if (takes_all_lanes(bytes, count)) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
+    const bool all_lanes = takes_all_lanes(bytes, count);
+    if (all_lanes) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
     likely(ok, fast, slow);
     b_.SetInsertPoint(fast);
     prefetch(l, starts[0], false);
     V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
-    if (!takes_all_lanes(bytes, count)) {
-      quick.push_back(masked_halves(places, 0, bytes, mask));
-    } else {
+    if (all_lanes) {
       quick = load_side_by_side(places, bytes, count);
+    } else {
+      quick.push_back(masked_halves(places, 0, bytes, mask));
     }
   }
   auto* fast_end = b_.GetInsertBlock();
@@ -435,18 +431,19 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   } else {
     V starts[2];
     V ok = consecutive(l, mask, total, starts);
-    if (takes_all_lanes(bytes, count)) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
+    const bool all_lanes = takes_all_lanes(bytes, count);
+    if (all_lanes) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
     likely(ok, fast, slow);
     b_.SetInsertPoint(fast);
     prefetch(l, starts[0], true);
-    for (int h = 0; h < 2; ++h) {
-      V p = direct_pointer(l, starts[h]);
-      if (!takes_all_lanes(bytes, count)) {
-        b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes),
-                             half_lanes(mask, h, bytes));
-        continue;
+    V places[2] = {direct_pointer(l, starts[0]), direct_pointer(l, starts[1])};
+    if (all_lanes) {
+      store_side_by_side(places, bytes, values);
+    } else {
+      for (unsigned h = 0; h < 2; ++h) {
+        V half = b_.CreateShuffleVector(splat(values[0]), llvm::createSequentialMask(16 * h, 16, 0));
+        b_.CreateMaskedStore(half, places[h], llvm::Align(bytes), half_lanes(mask, static_cast<int>(h), bytes));
       }
-      store_side_by_side(p, 16u * static_cast<unsigned>(h), bytes, values);
     }
   }
   b_.CreateBr(done);

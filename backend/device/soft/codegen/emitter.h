@@ -220,7 +220,7 @@ class Emitter {
   bool takes_all_lanes(unsigned bytes, unsigned count) const;
   unsigned lanes_of_register(unsigned bytes) const;
   std::vector<V> load_side_by_side(V places[2], unsigned bytes, unsigned count);
-  void store_side_by_side(V place, unsigned first, unsigned bytes, const std::vector<V>& values);
+  void store_side_by_side(V places[2], unsigned bytes, const std::vector<V>& values);
   V masked_halves(V places[2], uint64_t further, unsigned bytes, V mask);
   V half_places(const Location& l, V mask, uint64_t reach, uint64_t align, V starts[2]);
   V splat_halves(V places[2], uint64_t further, unsigned bytes);

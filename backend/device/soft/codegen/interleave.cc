@@ -76,16 +76,16 @@ std::vector<V> Emitter::load_side_by_side(V places[2], unsigned bytes, unsigned 
   return values;
 }
 
-// The elements of 16 lanes from `first` on.
-void Emitter::store_side_by_side(V place, unsigned first, unsigned bytes, const std::vector<V>& values) {
+void Emitter::store_side_by_side(V places[2], unsigned bytes, const std::vector<V>& values) {
   const unsigned at_once = lanes_of_register(bytes);
-  for (unsigned lane = 0; lane < 16; lane += at_once) {
+  for (unsigned lane = 0; lane < 32; lane += at_once) {
     std::vector<V> elements;
     for (V v : values)
-      elements.push_back(b_.CreateShuffleVector(splat(v), llvm::createSequentialMask(first + lane, at_once, 0)));
-    uint64_t before = uint64_t{lane} * values.size() * bytes;
+      elements.push_back(b_.CreateShuffleVector(splat(v), llvm::createSequentialMask(lane, at_once, 0)));
+    uint64_t before = uint64_t{lane % 16} * values.size() * bytes;
     for (V filled : interleaved(b_, elements)) {
-      b_.CreateAlignedStore(filled, b_.CreateConstGEP1_64(b_.getInt8Ty(), place, before), llvm::Align(bytes));
+      b_.CreateAlignedStore(filled, b_.CreateConstGEP1_64(b_.getInt8Ty(), places[lane / 16], before),
+                            llvm::Align(bytes));
       before += uint64_t{at_once} * bytes;
     }
   }
