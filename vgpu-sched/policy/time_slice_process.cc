@@ -62,15 +62,18 @@ bool TimeSliceProcess::had_all() const {
   return wall > 0 && least >= kNearly * wall;
 }
 
+// Of several lengths that are close, all count, by how often each was seen: alone, too, the clock falls only after the
+// first steps, and the step would be taken for one of these.
 double TimeSliceProcess::as_alone(double work) const {
   constexpr double kClose = 0.12;  // beside one that draws all power the GPU's clock is up to a tenth lower
-  const Whole* nearest = nullptr;
-  const auto distance = [work](const Whole& whole) { return std::abs(work - static_cast<double>(whole.work)); };
+  double sum = 0, times = 0;
   for (const Whole& whole : wholes_) {
-    if (whole.times == 0 || !whole.alone || distance(whole) > kClose * static_cast<double>(whole.work)) continue;
-    if (!nearest || distance(whole) < distance(*nearest)) nearest = &whole;
+    const auto length = static_cast<double>(whole.work);
+    if (!whole.alone || std::abs(work - length) > kClose * length) continue;
+    sum += length * whole.times;
+    times += whole.times;
   }
-  return nearest ? static_cast<double>(nearest->work) : work;
+  return times > 0 ? sum / times : work;
 }
 
 // A program whose steps follow each other closely seems not to rest between some of them. So lengths are kept apart.

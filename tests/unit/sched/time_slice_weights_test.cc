@@ -81,6 +81,22 @@ TEST_F(TimeSliceWeightsTest, AStepThatWasMeasuredAloneIsAsMuchProgressBesideOthe
   }
 }
 
+// A GPU that comes from rest has a higher clock for its first steps, and beside others whenever they draw less power.
+TEST_F(TimeSliceWeightsTest, TheFirstStepsAloneAreNotTheMeasureOfThoseBesideOthers) {
+  programs_.reserve(2);
+  Program& step = add(1, 75, 77 * kMillisecond, kMillisecond);
+  step.knows = true;
+  step.beside = 0.92;
+  add(2, 25).back_at = now_ + 3 * kSecond;
+  step.told = 0.92;
+  run_for(kSecond / 2);
+  step.told = 1;
+  run_for(5 * kSecond);
+  served(1);
+  run_for(5 * kSecond);
+  EXPECT_NEAR(served(5 * kSecond)[0], 0.74, 0.015);
+}
+
 TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
   for (const int share : {10, 25, 50}) {
     start_over();
