@@ -19,7 +19,7 @@ namespace bandsaw::sched {
 inline constexpr Time kShortBurst = 4 * kMillisecond;
 
 struct TimeSliceProcess {
-  Time measured = 0, own = 0, paused = 0, issued = 0;  // what Load's were
+  Time measured = 0, own = 0, paused = 0, issued = 0, slower = 0;  // what Load's were
   std::uint32_t rests = 0, cut_samples = 0, learnt = 0;
   static constexpr std::uint32_t kRestsRemembered = 8;
   std::uint32_t rests_noted = 0;            // how often, up to kRestsRemembered
@@ -44,6 +44,9 @@ struct TimeSliceProcess {
   double taken = 0;               // `charged` with a yield of 1
   double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
   double least = 0;               // of `wall`: its part if all others use their whole time slices
+  // While it keeps the engine, since `yield` was learnt last: how much longer its work took than alone, and what it was
+  // taken to have.
+  double kept_slower = 0, kept_taken = 0;
 
   // Of a step, the time without work on the engine if nobody else uses it. It is known after some steps.
   bool knows_idle() const { return rests_noted == kRestsRemembered; }

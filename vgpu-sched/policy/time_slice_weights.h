@@ -30,6 +30,8 @@
 //   not enough: each of its steps would cost as many switches. If it makes clearly less progress than it was promised,
 //   it is to keep the engine in its pauses. Then it fills its time slices, as programs do that never rest. Alone, a
 //   step of it takes its work and its pause, or what it takes to issue that work, if that is longer.
+//   While it keeps the engine, what its kernels take longer than alone, at a lower clock or with cold caches, is no
+//   progress, and not charged.
 // - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
 //   program that rests, and whose kernels are longer and were never alone, has time slices as long as its work once,
 //   until that is known. It is charged for them. One that never rests fills its time slices, and is charged by these.
@@ -110,6 +112,7 @@ class TimeSliceWeights {
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
     Time paused = 0;            // from then until its next work; the sum
     Time issued = 0;            // from that until the last work before the next rest; the sum
+    Time slower = 0;            // while it keeps the engine: how much longer its work took than alone; the sum
     // How often its runner tried to learn how long its work takes, and a time slice was too short, and how often it
     // has learnt it then; they wrap around.
     std::uint32_t cut_samples = 0, learnt = 0;
@@ -188,6 +191,7 @@ class TimeSliceWeights {
   double go_ahead(double span, double visits);
   double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
+  static void note_slower(TimeSliceProcess& process, Time slower);
   void note(std::span<const Load> loads);
   void order_processes(Entry& entry) const;
   bool goes_on(const TimeSliceProcess& process) const;

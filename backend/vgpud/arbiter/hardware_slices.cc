@@ -182,7 +182,8 @@ void HardwareSlices::set_open(VgpuState& vgpu, bool open) {
 void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   const auto [count, more] = UnqueuedGates::take_ended(vgpu, slot);
   const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
-  const uint64_t own_ns = gate.own_ns, paused_ns = gate.paused_ns, issued_ns = gate.issued_ns;
+  const uint64_t own_ns = gate.own_ns, paused_ns = gate.paused_ns, issued_ns = gate.issued_ns,
+                 slower_ns = gate.slower_ns;
   vgpu.account.use[kCompute].grants += std::min(count, kGateSlots);
   // At most the time that passed, whatever the runner says.
   GateState& state = vgpu.slots[slot][kCompute];
@@ -197,6 +198,8 @@ void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   sliced.paused += static_cast<sched::Time>(std::min<uint64_t>(paused, sched::kSecond));
   const uint64_t issued = issued_ns - std::exchange(sliced.issued_ns, issued_ns);
   sliced.issued += static_cast<sched::Time>(std::min<uint64_t>(issued, sched::kSecond));
+  const uint64_t slower = slower_ns - std::exchange(sliced.slower_ns, slower_ns);
+  sliced.slower += static_cast<sched::Time>(std::min<uint64_t>(slower, sched::kSecond));
   if (!UnqueuedGates::take_ask(vgpu, slot)) return;
   state.waiting = true;
   sliced.busy_at = vgpu.last_wanted[kCompute] = now;
@@ -233,6 +236,7 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
                        .rests = vgpu.grant_page->gates[slot][kCompute].rests,
                        .paused = state.sliced.paused,
                        .issued = state.sliced.issued,
+                       .slower = state.sliced.slower,
                        .cut_samples = vgpu.grant_page->gates[slot][kCompute].cut_samples,
                        .learnt = vgpu.grant_page->gates[slot][kCompute].learnt});
     }

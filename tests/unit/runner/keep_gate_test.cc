@@ -110,6 +110,15 @@ TEST_F(KeepGate, WhoseKernelsTakeLongerBesideTheKeepAliveIsNotKeptAgain) {
   EXPECT_EQ(device_.keeps, 1);
 }
 
+TEST_F(KeepGate, HowMuchLongerKnownLaunchesTakeIsTold) {
+  learn(kUnit);
+  for (int i = 0; i < 10; ++i) launch(kUnit + kUnit / 10);
+  EXPECT_EQ(gate().slower_ns, kUnit);
+  for (int i = 0; i < 10; ++i) launch(kUnit - kUnit / 10);
+  for (int i = 0; i < 10; ++i) launch(100 * kUnit);  // others had the engine meanwhile
+  EXPECT_EQ(gate().slower_ns, kUnit);
+}
+
 TEST_F(KeepGate, WhoLosesLessByItThanSwitchesWouldTakeIsKept) {
   learn(kUnit);
   for (int i = 0; i < 200; ++i) launch(2 * kUnit);

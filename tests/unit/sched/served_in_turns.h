@@ -29,7 +29,9 @@ struct Program {
   bool learns = false;  // it tries to know it, and does once its work took 7/8 of a time slice at most
   std::uint32_t cut_samples = 0, learnt = 0;
   bool can_keep = true;          // its runner keeps the engine in pauses if it is to
-  Time kept = 0;                 // steps that were followed by no rest
+  Time kept = 0;                 // steps that were followed by no rest,
+  double slower = 0;             // by what part of its work they took longer than alone,
+  Time told_slower = 0;          // and what it says of that, in sum
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
@@ -151,7 +153,13 @@ class TimeSliceWeightsTest : public testing::Test {
   // Its pauses are a part of its time slice.
   void serve_kept(Program& program, Time slice) {
     for (Time left = slice; left > 0;) {
-      const Time span = std::min(left, program.left + program.pause);
+      if (program.left == program.busy) {
+        const Time slower = static_cast<Time>(program.slower * static_cast<double>(program.busy));
+        program.told_slower += slower;
+        pass(slower);
+        left -= slower;
+      }
+      const Time span = std::max<Time>(0, std::min(left, program.left + program.pause));
       pass(span);
       program.served += std::min(span, program.left);
       left -= span;
@@ -184,6 +192,7 @@ class TimeSliceWeightsTest : public testing::Test {
                        .rests = static_cast<uint32_t>(program.steps - program.kept),
                        .paused = program.paused,
                        .issued = program.issue * (program.steps - program.kept),
+                       .slower = program.told_slower,
                        .cut_samples = program.cut_samples,
                        .learnt = program.learnt});
     }

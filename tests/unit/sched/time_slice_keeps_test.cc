@@ -44,6 +44,35 @@ TEST_F(TimeSliceKeepsTest, WhoHardlyPausesKeepsTheEngineThoughItIsLittleBehind) 
   EXPECT_NEAR(served(4 * kSecond)[1], 0.5, 0.02);
 }
 
+// The clock is lower beside one that draws all power.
+TEST_F(TimeSliceKeepsTest, WhoseStepsAreLongerBesideOthersGetsItsShareOfWhatItDoesAlone) {
+  for (const double slower : {0.05, 0.12}) {
+    start_over();
+    programs_.reserve(2);
+    Program& steps = add(1, 25, 1000 * kMicrosecond, 60 * kMicrosecond);
+    steps.knows = true;
+    steps.slower = slower;
+    add(2, 75, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
+    run_for(4 * kSecond);
+    EXPECT_TRUE(weights_.keeps(1));
+    EXPECT_NEAR(progress(steps, 4 * kSecond), 0.25, 0.01) << slower;
+  }
+}
+
+// Whoever says that its work takes for ever is charged nearly as much.
+TEST_F(TimeSliceKeepsTest, WhoClaimsToBeSlowedDownGainsLittle) {
+  programs_.reserve(2);
+  Program& steps = add(1, 25, 1000 * kMicrosecond, 60 * kMicrosecond);
+  steps.knows = true;
+  add(2, 75, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
+  for (int i = 0; i < 400; ++i) {
+    steps.told_slower += 10 * kMillisecond;
+    run_for(10 * kMillisecond);
+  }
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_LE(progress(steps, kSecond), 0.30);
+}
+
 TEST_F(TimeSliceKeepsTest, WhoHardlyPausesIsHelpedSoon) {
   programs_.reserve(2);
   add(1, 50, 350 * kMicrosecond, 60 * kMicrosecond).knows = true;
