@@ -123,7 +123,7 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
 // takes longer in them.
 void TimeSliceWeights::note_slower(TimeSliceProcess& process, Time slower) {
   constexpr double kKeptYieldLeast = 0.85;  // nobody checks what a runner says
-  constexpr double kEnough = 100e6;         // ns
+  constexpr double kEnough = 25e6;          // ns
   process.kept_slower += std::max(0.0, static_cast<double>(slower));
   if (process.kept_taken < kEnough) return;
   const double yield = 1 - process.kept_slower / process.kept_taken;

@@ -35,14 +35,21 @@ CUresult Completions::after(const std::shared_ptr<CudaStream>& stream, Done done
   CUevent event = nullptr;
   CUresult result = events_.take(stream->context, &event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(event, stream->handle, 0);
-  if (result != CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) add({event, true, stream, std::move(done)});
+  return result;
+}
+
+void Completions::when_reached(CUevent event, const std::shared_ptr<CudaStream>& stream, Done done) {
+  add({event, false, stream, std::move(done)});
+}
+
+void Completions::add(Entry entry) {
   {
     std::lock_guard lock(lock_);
-    incoming_.push_back({event, stream, std::move(done)});
+    incoming_.push_back(std::move(entry));
   }
   arrivals_.fetch_add(1, std::memory_order_release);
   arrivals_.notify_one();  // no system call unless the thread sleeps
-  return CUDA_SUCCESS;
 }
 
 CUresult Completions::probe(const Entry& entry) const {
@@ -71,7 +78,7 @@ bool Completions::reap() {
       if (result == CUDA_ERROR_NOT_READY) break;
       const Entry entry = std::move(queue.front());
       queue.pop_front();
-      events_.give(entry.stream->context, entry.event);
+      if (entry.pooled) events_.give(entry.stream->context, entry.event);
       entry.done(result);
       progress = true;
     }

@@ -24,15 +24,19 @@ class Completions {
   // Calls `done` (from a thread of this) when all that was put on the stream before is done, with its error if it
   // failed. The stream's context must be current. An error means that `done` is not called.
   CUresult after(const std::shared_ptr<CudaStream>& stream, Done done);
+  // As after(), when an event is reached that the caller has recorded on the stream, and keeps until then.
+  void when_reached(CUevent event, const std::shared_ptr<CudaStream>& stream, Done done);
 
  private:
   struct Entry {
     CUevent event = nullptr;
+    bool pooled = false;                 // it is of events_
     std::shared_ptr<CudaStream> stream;  // alive while work on it is waited for
     Done done;
   };
   using Queues = std::map<CudaStream*, std::deque<Entry>>;
 
+  void add(Entry entry);
   void work();
   bool collect();
   bool reap();

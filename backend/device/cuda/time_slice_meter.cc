@@ -94,12 +94,13 @@ void TimeSliceMeter::close(const TimeSliceRef& slice, Part& part) {
   CUresult result = stream.context->alive ? make_current(*driver_, *stream.context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (result == CUDA_SUCCESS) result = events_.take(stream.context, &part.end);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(part.end, stream.handle, 0);
-  if (result == CUDA_SUCCESS) {
-    result = completions_->after(part.stream, [slice](CUresult outcome) {
-      if (outcome != CUDA_SUCCESS) slice->failed = true;
-    });
+  if (result != CUDA_SUCCESS) {
+    slice->failed = true;
+    return;
   }
-  if (result != CUDA_SUCCESS) slice->failed = true;
+  completions_->when_reached(part.end, part.stream, [slice](CUresult outcome) {
+    if (outcome != CUDA_SUCCESS) slice->failed = true;
+  });
 }
 
 void TimeSliceMeter::leave(const std::shared_ptr<CudaStream>& stream) {

@@ -117,6 +117,21 @@ TEST_F(CompletionsTest, ComeInTheOrderOfTheStream) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
 }
 
+TEST_F(CompletionsTest, AnEventOfTheCallersIsNotUsedAgain) {
+  const auto on = stream();
+  const auto mine = reinterpret_cast<CUevent>(++last_event);
+  std::atomic<int> reached{0};
+  completions_.when_reached(mine, on, [&](CUresult result) { reached += result == CUDA_SUCCESS; });
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(reached, 0);
+  done_up_to = 1;
+  EXPECT_TRUE(soon([&] { return reached == 1; }));
+  ASSERT_EQ(completions_.after(on, [&](CUresult) { ++reached; }), CUDA_SUCCESS);
+  EXPECT_EQ(last_event, 2u) << "it has made one of its own";
+  done_up_to = 2;
+  EXPECT_TRUE(soon([&] { return reached == 2; }));
+}
+
 TEST_F(CompletionsTest, AStreamDoesNotHoldAnotherUp) {
   std::atomic<int> second{0};
   ASSERT_EQ(completions_.after(stream(), [](CUresult) {}), CUDA_SUCCESS);
