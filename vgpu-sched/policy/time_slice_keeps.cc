@@ -62,8 +62,7 @@ void TimeSliceWeights::fit_keeps() {
     entry.keep_rests = 0;
     entry.lag = 0;  // it could not have used it
     for (auto& [number, process] : entry.processes) {
-      process.yield = 1;  // that of shorter time slices was another one
-      process.kept_slower = process.kept_taken = 0;
+      process.forget_yield();  // that of shorter time slices was another one
       process.restart(kLongest);
     }
   }
@@ -80,7 +79,7 @@ void TimeSliceWeights::review_keep(Entry& entry, bool others) {
   const bool may = entry.active && entry.latency == 0 && entry.active_processes == 1;
   if (may && !in_vain && now_ - entry.beside_at <= options_.keep_alone) return;
   entry.keeps = false;
-  for (auto& [number, process] : entry.processes) process.yield = 1;
+  for (auto& [number, process] : entry.processes) process.forget_yield();
   const Time pause = std::min(options_.keep_again << std::min(entry.keep_fails, 10u), options_.keep_last);
   entry.keep_from = in_vain ? now_ + pause : now_;
   entry.keep_fails = in_vain ? entry.keep_fails + 1 : 0;

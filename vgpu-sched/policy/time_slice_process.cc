@@ -94,6 +94,22 @@ void TimeSliceProcess::note_whole(Time work, bool alone) {
   *rarest = {work, 1, alone};
 }
 
+// It is charged by its time slices, and would have less than its promise by what its work takes longer in them.
+void TimeSliceProcess::note_slower(Time slower) {
+  constexpr double kYieldLeast = 0.85;  // nobody checks what a runner says
+  constexpr double kEnough = 25e6;      // ns
+  kept_slower += std::max(0.0, static_cast<double>(slower));
+  if (kept_taken < kEnough) return;
+  const double now = std::clamp(1 - kept_slower / kept_taken, kYieldLeast, 1.0);
+  yield += (now - yield) / 4;
+  kept_slower = kept_taken = 0;
+}
+
+void TimeSliceProcess::forget_yield() {
+  yield = 1;
+  kept_slower = kept_taken = 0;
+}
+
 void TimeSliceProcess::had_at_least(double had) {
   if (had <= static_cast<double>(burst)) return;
   burst = static_cast<Time>(had);

@@ -69,6 +69,10 @@ struct TimeSliceProcess {
   // Work that was counted beside others: as long as it was alone, if it differs little from that. Launches one by one
   // are a little shorter or longer beside others, while a step makes the same progress.
   double as_alone(double work) const;
+  // It keeps the engine, and its work took so much longer than alone.
+  void note_slower(Time slower);
+  // What it has of its time slices from now on is another part.
+  void forget_yield();
   // It rests, and has so much at a time.
   void restart(Time as_long);
 

@@ -76,7 +76,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     const Time paused = load.paused - std::exchange(process.paused, load.paused);
     pause(found->second, process, paused);
     const Time slower = load.slower - std::exchange(process.slower, load.slower);
-    if (found->second.keeps) note_slower(process, slower);
+    if (found->second.keeps) process.note_slower(slower);
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     const Time issued = load.issued - std::exchange(process.issued, load.issued);
     process.note_rests(rests, paused, issued);
@@ -117,18 +117,6 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
   if (process.unrested - process.unrested_own <= slice * rests) process.note_whole(each, alone);
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
-}
-
-// Of one that keeps the engine. It is charged by its time slices, and would have less than its promise by what its work
-// takes longer in them.
-void TimeSliceWeights::note_slower(TimeSliceProcess& process, Time slower) {
-  constexpr double kKeptYieldLeast = 0.85;  // nobody checks what a runner says
-  constexpr double kEnough = 25e6;          // ns
-  process.kept_slower += std::max(0.0, static_cast<double>(slower));
-  if (process.kept_taken < kEnough) return;
-  const double yield = 1 - process.kept_slower / process.kept_taken;
-  process.yield += (std::clamp(yield, kKeptYieldLeast, 1.0) - process.yield) / 4;
-  process.kept_slower = process.kept_taken = 0;
 }
 
 // The engine was not its own meanwhile, so only its lag changes.

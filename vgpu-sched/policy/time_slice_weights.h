@@ -191,7 +191,6 @@ class TimeSliceWeights {
   double go_ahead(double span, double visits);
   double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
-  static void note_slower(TimeSliceProcess& process, Time slower);
   void note(std::span<const Load> loads);
   void order_processes(Entry& entry) const;
   bool goes_on(const TimeSliceProcess& process) const;

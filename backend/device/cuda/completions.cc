@@ -35,12 +35,12 @@ CUresult Completions::after(const std::shared_ptr<CudaStream>& stream, Done done
   CUevent event = nullptr;
   CUresult result = events_.take(stream->context, &event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(event, stream->handle, 0);
-  if (result == CUDA_SUCCESS) add({event, true, stream, std::move(done)});
+  if (result == CUDA_SUCCESS) add({.event = event, .pooled = true, .stream = stream, .done = std::move(done)});
   return result;
 }
 
 void Completions::when_reached(CUevent event, const std::shared_ptr<CudaStream>& stream, Done done) {
-  add({event, false, stream, std::move(done)});
+  add({.event = event, .pooled = false, .stream = stream, .done = std::move(done)});
 }
 
 void Completions::add(Entry entry) {

@@ -49,9 +49,10 @@ void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
   const double alone = static_cast<double>(slice.own_ns) * std::max<double>(gaps_, 1);
   const double times = static_cast<double>(busy_ns) / alone;
   if (slice.own_ns == 0 || times > kInterrupted) return;
-  if (times > 1) grant_page_->gates[slot_][kCompute].slower_ns.fetch_add(busy_ns - static_cast<uint64_t>(alone));
+  const double longer = static_cast<double>(busy_ns) - alone;
+  if (longer > 0) grant_page_->gates[slot_][kCompute].slower_ns.fetch_add(static_cast<uint64_t>(longer));
   if (kept_slow_ >= kSlowMost) return;
-  if (times > kSlow && static_cast<double>(busy_ns) - alone > kSwitchesNs) {
+  if (times > kSlow && longer > kSwitchesNs) {
     ++kept_slow_;
   } else if (kept_slow_ > 0) {
     --kept_slow_;

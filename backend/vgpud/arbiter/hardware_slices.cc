@@ -19,6 +19,12 @@ constexpr sched::Time kDriversSlice = 2 * sched::kMillisecond;
 // A runner whose time slice was another one so often is ended.
 constexpr int kChangesMost = 3;
 
+// What a counter of the runner's has grown by since it was `seen`, at most a second at a time.
+void add_new(uint64_t counter, uint64_t* seen, sched::Time* sum) {
+  const uint64_t more = counter - std::exchange(*seen, counter);
+  *sum += static_cast<sched::Time>(std::min<uint64_t>(more, sched::kSecond));
+}
+
 }  // namespace
 
 void HardwareSlices::set(const VgpuState& vgpu) { weights_.set(vgpu.id, vgpu.shares[kCompute], vgpu.latency); }
@@ -182,8 +188,7 @@ void HardwareSlices::set_open(VgpuState& vgpu, bool open) {
 void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   const auto [count, more] = UnqueuedGates::take_ended(vgpu, slot);
   const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
-  const uint64_t own_ns = gate.own_ns, paused_ns = gate.paused_ns, issued_ns = gate.issued_ns,
-                 slower_ns = gate.slower_ns;
+  const uint64_t own_ns = gate.own_ns;
   vgpu.account.use[kCompute].grants += std::min(count, kGateSlots);
   // At most the time that passed, whatever the runner says.
   GateState& state = vgpu.slots[slot][kCompute];
@@ -194,12 +199,9 @@ void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   sliced.measured += static_cast<sched::Time>(measured);
   const uint64_t own = own_ns - std::exchange(sliced.own_ns, own_ns);
   sliced.own += static_cast<sched::Time>(std::min(own, measured));
-  const uint64_t paused = paused_ns - std::exchange(sliced.paused_ns, paused_ns);
-  sliced.paused += static_cast<sched::Time>(std::min<uint64_t>(paused, sched::kSecond));
-  const uint64_t issued = issued_ns - std::exchange(sliced.issued_ns, issued_ns);
-  sliced.issued += static_cast<sched::Time>(std::min<uint64_t>(issued, sched::kSecond));
-  const uint64_t slower = slower_ns - std::exchange(sliced.slower_ns, slower_ns);
-  sliced.slower += static_cast<sched::Time>(std::min<uint64_t>(slower, sched::kSecond));
+  add_new(gate.paused_ns, &sliced.paused_ns, &sliced.paused);
+  add_new(gate.issued_ns, &sliced.issued_ns, &sliced.issued);
+  add_new(gate.slower_ns, &sliced.slower_ns, &sliced.slower);
   if (!UnqueuedGates::take_ask(vgpu, slot)) return;
   state.waiting = true;
   sliced.busy_at = vgpu.last_wanted[kCompute] = now;
