@@ -95,10 +95,10 @@ void TimeSliceProcess::note_whole(Time work, bool alone) {
 }
 
 // It is charged by its time slices, and would have less than its promise by what its work takes longer in them.
-void TimeSliceProcess::note_slower(Time slower) {
+void TimeSliceProcess::note_slower(Time longer) {
   constexpr double kYieldLeast = 0.85;  // nobody checks what a runner says
   constexpr double kEnough = 25e6;      // ns
-  kept_slower += std::max(0.0, static_cast<double>(slower));
+  kept_slower += std::max(0.0, static_cast<double>(longer));
   if (kept_taken < kEnough) return;
   const double now = std::clamp(1 - kept_slower / kept_taken, kYieldLeast, 1.0);
   yield += (now - yield) / 4;

@@ -70,7 +70,7 @@ struct TimeSliceProcess {
   // are a little shorter or longer beside others, while a step makes the same progress.
   double as_alone(double work) const;
   // It keeps the engine, and its work took so much longer than alone.
-  void note_slower(Time slower);
+  void note_slower(Time longer);
   // What it has of its time slices from now on is another part.
   void forget_yield();
   // It rests, and has so much at a time.
