@@ -35,13 +35,18 @@ double TimeSliceWeights::too_little(const Entry& entry) const {
   return loses_by_switches(entry) ? kTooLittle : kFarTooLittle;
 }
 
-// It asks for the engine again sooner than the hardware could serve the others and come back.
+// It asks for the engine again sooner than the hardware could serve the others and come back, and a time slice holds
+// more than one of its steps; or a step is many short kernels that the host issues one by one.
 bool TimeSliceWeights::gains_by_keeping(const Entry& entry) const {
-  if (!entry.active || entry.latency != 0 || entry.active_processes > 1 || !is_bursty(entry)) return false;
+  if (!entry.active || entry.latency != 0 || entry.active_processes > 1) return false;
   const auto most = static_cast<double>(active_processes() * options_.switch_cost);
-  return std::all_of(entry.processes.begin(), entry.processes.end(), [&](const auto& process) {
-    return process.second.mean_pause <= most || now_ - process.second.last_busy > options_.memory;
-  });
+  bool any = false;
+  for (const auto& [number, process] : entry.processes) {
+    if (works(process) && process.burst >= options_.each) return false;
+    any |= works(process);
+    if (process.mean_pause > most && now_ - process.last_busy <= options_.memory) return false;
+  }
+  return any;
 }
 
 void TimeSliceWeights::fit_keeps() {

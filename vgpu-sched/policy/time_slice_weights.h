@@ -30,7 +30,7 @@
 //   not enough: each of its steps would cost as many switches. If it makes clearly less progress than it was promised,
 //   it is to keep the engine in its pauses. Then it fills its time slices, as programs do that never rest. Alone, a
 //   step of it takes its work and its pause, or what it takes to issue that work, if that is longer.
-//   While it keeps the engine, what its kernels take longer than alone, at a lower clock or with cold caches, is no
+//   While it keeps the engine, what its steps take longer than alone, at a lower clock or with cold caches, is no
 //   progress, and not charged.
 // - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
 //   program that rests, and whose kernels are longer and were never alone, has time slices as long as its work once,
@@ -112,7 +112,7 @@ class TimeSliceWeights {
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
     Time paused = 0;            // from then until its next work; the sum
     Time issued = 0;            // from that until the last work before the next rest; the sum
-    Time slower = 0;            // while it keeps the engine: how much longer its work took than alone; the sum
+    Time slower = 0;            // while it keeps the engine: how much longer its steps took than alone; the sum
     // How often its runner tried to learn how long its work takes, and a time slice was too short, and how often it
     // has learnt it then; they wrap around.
     std::uint32_t cut_samples = 0, learnt = 0;

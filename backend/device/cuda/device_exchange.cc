@@ -16,7 +16,7 @@ void CudaDevice::memory_export(const MemoryRef& memory, uint64_t address, const 
   } else if (heap_->has_chunks(address)) {
     log::info("memory of a virtual GPU whose programs may allocate more than is resident cannot be opened by others");
     return done(CUDA_ERROR_NOT_SUPPORTED, {}, 0, 0);
-  } else if (!heap_->find(address, &handle, &bytes, &offset)) {
+  } else if (!heap_->share(address, &handle, &bytes, &offset)) {
     return done(CUDA_ERROR_INVALID_VALUE, {}, 0, 0);
   }
   int made = -1;

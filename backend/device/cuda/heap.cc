@@ -12,6 +12,9 @@ namespace {
 constexpr uint64_t kAlign = 512;           // of small allocations, as the driver's own
 constexpr uint64_t kSmallMost = 1u << 20;  // larger ones waste at most half of their last granule
 constexpr uint64_t kSlabBytes = 2u << 20;
+// Large ones that stay mapped for the next ones of their size: each, and all. Mapping memory and unmapping it takes
+// 0.1 ms each, and a program that needs memory for each of its steps would pay both every time.
+constexpr uint64_t kKeptOneMost = 16u << 20, kKeptMost = 32u << 20;
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -67,6 +70,7 @@ Heap::~Heap() {
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
   drop_empty_slab();
+  drop_kept();
   drop_spares();
   if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::held(granularity_)));
   spare_ = nullptr;
@@ -139,7 +143,10 @@ CUresult Heap::allocate_small(uint64_t bytes, uint64_t at, Allocation* allocatio
 
 // `at`: what is to lie in it; 0: whatever comes.
 CUresult Heap::add_slab(uint64_t at) {
-  if (at != 0) drop_empty_slab();  // which may be in the way
+  if (at != 0) {  // what is kept may be in the way
+    drop_empty_slab();
+    drop_kept();
+  }
   if (empty_slab_) {
     if (!host_->charge_memory(static_cast<int64_t>(empty_slab_->mapping.bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
     slabs_.push_back(std::exchange(empty_slab_, nullptr));
@@ -162,11 +169,42 @@ void Heap::drop_empty_slab() {
 void Heap::trim() {
   std::lock_guard lock(mutex_);
   drop_empty_slab();
+  drop_kept();
+}
+
+bool Heap::may_keep(const Mapping& mapping) const {
+  return !spare_ && !mapping.shared && mapping.bytes <= kKeptOneMost;
+}
+
+std::optional<Heap::Mapping> Heap::take_kept(uint64_t bytes) {
+  const auto found = std::ranges::find(kept_, bytes, &Mapping::bytes);
+  if (found == kept_.end() || !host_->charge_memory(static_cast<int64_t>(bytes))) return std::nullopt;
+  const Mapping mapping = *found;
+  kept_.erase(found);
+  return mapping;
+}
+
+void Heap::drop_kept(uint64_t most) {
+  uint64_t bytes = 0;
+  for (const Mapping& mapping : kept_) bytes += mapping.bytes;
+  while (bytes > most) {
+    const Mapping oldest = kept_.front();
+    kept_.erase(kept_.begin());
+    bytes -= oldest.bytes;
+    vacate(oldest.address, oldest.bytes);
+    driver_->cuMemRelease(oldest.handle);
+  }
 }
 
 CUresult Heap::allocate_large(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address) {
-  Mapping mapping;
-  if (const CUresult result = map(bytes, at, &mapping)) return result;
+  std::optional<Mapping> kept;
+  {
+    std::lock_guard lock(mutex_);
+    if (at != 0) drop_kept();  // which may be in the way
+    kept = take_kept(round_up(bytes, granularity_));
+  }
+  Mapping mapping = kept.value_or(Mapping{});
+  if (const CUresult result = kept ? CUDA_SUCCESS : map(bytes, at, &mapping)) return result;
   *address = mapping.address;
   allocation->bytes = mapping.bytes;
   allocation->own = mapping;
@@ -219,10 +257,15 @@ CUresult Heap::release(uint64_t address) {
       // Its memory goes below, outside the lock.
     } else if (allocation.slab->ranges.give_back(address, allocation.bytes); allocation.slab->ranges.untouched()) {
       std::erase(slabs_, allocation.slab);
-      // Mapping memory and unmapping it takes 0.1 ms, which a program that allocates and frees would pay each time.
-      const bool keeps = !empty_slab_ && !spare_;
+      const bool keeps = !empty_slab_ && may_keep(allocation.slab->mapping);
       if (keeps) host_->charge_memory(-static_cast<int64_t>(allocation.slab->mapping.bytes));
       (keeps ? empty_slab_ : empty) = allocation.slab;
+    }
+    if (allocation.own && may_keep(*allocation.own)) {
+      host_->charge_memory(-static_cast<int64_t>(allocation.own->bytes));
+      kept_.push_back(*allocation.own);
+      drop_kept(kKeptMost);
+      return CUDA_SUCCESS;
     }
   }
   if (!allocation.chunks.empty()) return unmap_chunks(address, allocation);
@@ -249,11 +292,12 @@ bool Heap::covers(uint64_t address, uint64_t bytes) const {
   return address - base <= allocation.bytes && bytes <= allocation.bytes - (address - base);
 }
 
-bool Heap::find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const {
+bool Heap::share(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);
   if (found == allocations_.end() || !found->second.chunks.empty()) return false;
-  const Mapping& mapping = found->second.own ? *found->second.own : found->second.slab->mapping;
+  Mapping& mapping = found->second.own ? *found->second.own : found->second.slab->mapping;
+  mapping.shared = true;
   *handle = mapping.handle;
   *bytes = mapping.bytes;
   *offset = address - mapping.address;
@@ -268,6 +312,7 @@ std::optional<uint64_t> Heap::reserve(uint64_t bytes, uint64_t alignment, uint64
 
 bool Heap::reserve_at(uint64_t address, uint64_t bytes, uint64_t* reserved) {
   if (bytes == 0 || bytes > bytes_ || address % granularity_ != 0) return false;
+  trim();  // what is kept may be in the way
   *reserved = round_up(bytes, granularity_);
   return ranges_.take_at(address, *reserved);
 }

@@ -54,9 +54,9 @@ class Heap {
   // Whose allocation begins at `address`; null: nothing begins there.
   CudaContextRef context_of(uint64_t address) const;
   bool begins_at(uint64_t address) const { return context_of(address) != nullptr; }
-  // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
-  // begins there.
-  bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
+  // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. From then on
+  // others may have it. False: nothing begins there.
+  bool share(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset);
   // Whether anything is made of chunks: where they lie and how large they are may differ in another process.
   bool has_chunks() const;
   // Whether what begins there is made of chunks: it can be exported by none.
@@ -94,6 +94,7 @@ class Heap {
     bool on_device = true;
     uint64_t beside = 0;  // of host memory: where it stays mapped for copies, whatever chunk it is; 0: nowhere
     bool apart = false;   // of a chunk's, which is beside: nothing is mapped at the chunk's address
+    bool shared = false;  // its handle was given out: other processes, or other devices, may have it mapped
   };
   struct Slab {
     explicit Slab(const Mapping& from) : mapping(from), ranges(from.address, from.bytes) {}
@@ -117,6 +118,10 @@ class Heap {
   CUresult allocate_small(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
   CUresult add_slab(uint64_t at);
   void drop_empty_slab();  // with mutex_
+  bool may_keep(const Mapping& mapping) const;
+  // Both with mutex_. Null: nothing of that size is kept.
+  std::optional<Mapping> take_kept(uint64_t bytes);
+  void drop_kept(uint64_t most = 0);  // the oldest, until no more bytes than that are left
   CUresult allocate_large(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
   CUresult give_back(uint64_t address, Allocation allocation);
   // heap_chunks.cc
@@ -185,6 +190,7 @@ class Heap {
   std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
   std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
   std::shared_ptr<Slab> empty_slab_;            // guarded by mutex_: mapped for the next one; charged to nobody
+  std::vector<Mapping> kept_;                   // guarded by mutex_: the same of large ones, the oldest first
   std::vector<Mapping> spares_;                 // guarded by mutex_: host memory of no chunk, for moves
   std::vector<std::shared_ptr<CudaStream>> move_streams_;  // guarded by mutex_
   EventPool move_events_;

@@ -57,6 +57,7 @@ CUresult Heap::leave(CUcontext context) {
   if (!away_.empty()) return CUDA_SUCCESS;
   drop_spares();
   drop_empty_slab();
+  drop_kept();
   away_ = all_on_device();
   for (const Mapping* const mapping : away_) away_pages_.bytes += mapping->bytes;
   if (away_.empty()) return CUDA_SUCCESS;

@@ -108,6 +108,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   } else if (!join(kCompute, units, known.ns != 0)) {
     return false;
   }
+  step_times_.launch(known.ns);
   slice.known &= known.ns != 0;
   if (known.ns != 0) slice.known_units += units;
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
@@ -154,9 +155,9 @@ void GateView::enter_unasked(unsigned engine) {
 // If the time slice is counted, the caller has already counted up the gate's `begun`.
 void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
-  bool begins_step = false;  // it is the first work since a rest
+  bool none = false, begins_step = false;  // nothing is in flight; it is the first work since a rest
   if (slice.counted) {
-    const bool none = state.in_flight++ == 0;
+    none = state.in_flight++ == 0;
     const bool over = !none && engine == kCompute && seen_over();
     if (none) note_pause(engine);
     if (over) grant_page_->gates[slot_][engine].rests.fetch_add(1, std::memory_order_relaxed);  // not yet seen here
@@ -170,6 +171,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
+  if (begins_step || (keeps_engine_ && device_->time_slices_over(kCompute))) note_step(none);
   (void)hardware_slice();
   device_->time_slice_begin(engine, begins_step && has_turns() && !is_known_by_launches());
 }

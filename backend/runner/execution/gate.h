@@ -19,6 +19,7 @@
 #include "backend/device/device.h"
 #include "backend/runner/execution/clock.h"
 #include "backend/runner/execution/launch_times.h"
+#include "backend/runner/execution/step_times.h"
 #include "backend/runner/execution/stream_eras.h"
 #include "memory/base/unique_fd.h"
 
@@ -183,6 +184,7 @@ class GateView {
   void keep_engine();
   bool keeps_on();
   void note_kept(const TimeSlice& slice, uint64_t busy_ns);
+  void note_step(bool after_pause);
   void let_engine_go();
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
@@ -213,6 +215,9 @@ class GateView {
   uint64_t stream_ = 0;          // where the last compute work went; 0: not known
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
   StreamEras stream_eras_;
+  StepTimes step_times_;
+  Clock::Point step_begun_{};  // of the step under way, as the next two
+  bool step_alone_ = false, step_kept_ = false;
   // Of the hardware's time slices: what was seen last, and when that was new.
   std::atomic<uint64_t> hardware_slice_ns_{0};
   std::atomic<Clock::Point> hardware_slice_since_{Clock::Point{}};

@@ -49,14 +49,31 @@ void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
   const double alone = static_cast<double>(slice.own_ns) * std::max<double>(gaps_, 1);
   const double times = static_cast<double>(busy_ns) / alone;
   if (slice.own_ns == 0 || times > kInterrupted) return;
-  const double longer = static_cast<double>(busy_ns) - alone;
-  if (longer > 0) grant_page_->gates[slot_][kCompute].slower_ns.fetch_add(static_cast<uint64_t>(longer));
   if (kept_slow_ >= kSlowMost) return;
-  if (times > kSlow && longer > kSwitchesNs) {
+  if (times > kSlow && static_cast<double>(busy_ns) - alone > kSwitchesNs) {
     ++kept_slow_;
   } else if (kept_slow_ > 0) {
     --kept_slow_;
   }
+}
+
+// The last step is over, and the time slice that has begun holds the first work of the next. `after_pause`: the device
+// was seen to have nothing to do; a long pause belongs to no step.
+void GateView::note_step(bool after_pause) {
+  const EngineState& state = engine_states_[kCompute];
+  const Clock::Point now = state.slice.since;
+  const auto ns = static_cast<uint64_t>(std::chrono::nanoseconds(now - step_begun_).count());
+  const bool paused = after_pause && now - state.ended_at.load() > kKeepMost;
+  if (!paused && step_alone_ && state.slice.alone) {
+    step_times_.end_alone(ns);
+  } else if (!paused && step_kept_ && state.slice.kept) {
+    grant_page_->gates[slot_][kCompute].slower_ns.fetch_add(step_times_.end_kept(ns));
+  } else {
+    step_times_.end();
+  }
+  step_begun_ = now;
+  step_alone_ = state.slice.alone;
+  step_kept_ = state.slice.kept;
 }
 
 void GateView::let_engine_go() {

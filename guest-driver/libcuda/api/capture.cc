@@ -151,6 +151,7 @@ void forget_capture(uint64_t wire_stream) {
 }
 
 CUresult check_captured(uint64_t wire_stream) {
+  if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
   Call call;
   vgpu_capture_info info{};
   const CUresult result = ask_host(call, wire_stream, &info);

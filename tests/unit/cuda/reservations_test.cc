@@ -273,16 +273,62 @@ TEST_F(ReservationsTest, TheHeapTellsWhatHoldsAnAllocation) {
   ASSERT_EQ(heap_->allocate(nullptr, 3 * kGranule + 1, &large), CUDA_SUCCESS);
   CUmemGenericAllocationHandle slab = 0, same = 0, own = 0;
   uint64_t bytes = 0, offset = 0;
-  ASSERT_TRUE(heap_->find(small, &slab, &bytes, &offset));
+  ASSERT_TRUE(heap_->share(small, &slab, &bytes, &offset));
   EXPECT_EQ(bytes, kGranule);
-  ASSERT_TRUE(heap_->find(other, &same, &bytes, &offset));
+  ASSERT_TRUE(heap_->share(other, &same, &bytes, &offset));
   EXPECT_EQ(same, slab);
   EXPECT_EQ(offset, other - small);
-  ASSERT_TRUE(heap_->find(large, &own, &bytes, &offset));
+  ASSERT_TRUE(heap_->share(large, &own, &bytes, &offset));
   EXPECT_NE(own, slab);
   EXPECT_EQ(bytes, 4 * kGranule);
   EXPECT_EQ(offset, 0u);
-  EXPECT_FALSE(heap_->find(large + kGranule, &own, &bytes, &offset));
+  EXPECT_FALSE(heap_->share(large + kGranule, &own, &bytes, &offset));
+}
+
+TEST_F(ReservationsTest, WhatWasReleasedIsThereForTheNextOfItsSize) {
+  uint64_t first = 0, second = 0, other = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 3 * kGranule - 1, &first), CUDA_SUCCESS);
+  const auto charged = host_.charged;
+  ASSERT_EQ(heap_->release(first), CUDA_SUCCESS);
+  EXPECT_EQ(host_.charged, 0);
+  EXPECT_EQ(heap_->release(first), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(heap_->covers(first, 1));
+  ASSERT_EQ(heap_->allocate(nullptr, 2 * kGranule, &other), CUDA_SUCCESS);
+  EXPECT_NE(other, first);
+  ASSERT_EQ(heap_->allocate(nullptr, 3 * kGranule, &second), CUDA_SUCCESS);
+  EXPECT_EQ(second, first);
+  EXPECT_EQ(fake.memory.size(), 2u);
+  EXPECT_EQ(host_.charged, charged + 2 * static_cast<int64_t>(kGranule));
+}
+
+TEST_F(ReservationsTest, LittleIsKeptAndGoesWhenRoomIsWanted) {
+  std::vector<uint64_t> all(20);
+  for (uint64_t& each : all) ASSERT_EQ(heap_->allocate(nullptr, 2 * kGranule, &each), CUDA_SUCCESS);
+  uint64_t large = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 16 * kGranule, &large), CUDA_SUCCESS);
+  for (const uint64_t each : all) ASSERT_EQ(heap_->release(each), CUDA_SUCCESS);
+  ASSERT_EQ(heap_->release(large), CUDA_SUCCESS);
+  EXPECT_EQ(fake.memory.size(), 8u);  // 32 MiB of the small ones
+  heap_->trim();
+  EXPECT_TRUE(fake.memory.empty());
+  EXPECT_TRUE(fake.mapped.empty());
+  EXPECT_EQ(host_.charged, 0);
+}
+
+TEST_F(ReservationsTest, WhatOthersMayHaveIsNotKept) {
+  uint64_t large = 0, bytes = 0, offset = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 2 * kGranule, &large), CUDA_SUCCESS);
+  ASSERT_TRUE(heap_->share(large, &handle, &bytes, &offset));
+  ASSERT_EQ(heap_->release(large), CUDA_SUCCESS);
+  EXPECT_TRUE(fake.memory.empty());
+}
+
+TEST_F(ReservationsTest, AddressesOfWhatIsKeptCanBeHad) {
+  uint64_t address = 0, reserved = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 2 * kGranule, &address), CUDA_SUCCESS);
+  ASSERT_EQ(heap_->release(address), CUDA_SUCCESS);
+  EXPECT_TRUE(heap_->reserve_at(address, kGranule, &reserved));
 }
 
 }  // namespace

@@ -110,13 +110,30 @@ TEST_F(KeepGate, WhoseKernelsTakeLongerBesideTheKeepAliveIsNotKeptAgain) {
   EXPECT_EQ(device_.keeps, 1);
 }
 
-TEST_F(KeepGate, HowMuchLongerKnownLaunchesTakeIsTold) {
+// With its pause, which is longer beside others, too.
+TEST_F(KeepGate, HowMuchLongerStepsTakeIsTold) {
+  const auto steps = [this](int count, uint64_t wall_ns) {
+    for (int i = 0; i < count; ++i) {
+      device_.over = false;
+      launch(kUnit);
+      clock_.pass(std::chrono::nanoseconds(wall_ns));
+      device_.over = true;
+    }
+  };
   learn(kUnit);
-  for (int i = 0; i < 10; ++i) launch(kUnit + kUnit / 10);
-  EXPECT_EQ(gate().slower_ns, kUnit);
-  for (int i = 0; i < 10; ++i) launch(kUnit - kUnit / 10);
-  for (int i = 0; i < 10; ++i) launch(100 * kUnit);  // others had the engine meanwhile
-  EXPECT_EQ(gate().slower_ns, kUnit);
+  grant_page_->keep_engine = 0;
+  gate().no_waiters = 1;
+  steps(50, 2 * kUnit);
+  gate().no_waiters = 0;
+  grant_page_->keep_engine = 1;
+  steps(2, 2 * kUnit);
+  EXPECT_EQ(gate().slower_ns, 0u);
+  steps(10, 2 * kUnit + kUnit / 10);
+  EXPECT_NEAR(static_cast<double>(gate().slower_ns), 0.9 * kUnit, kMicrosecond) << "the last is not over";
+  steps(10, 2 * kUnit - kUnit / 10);
+  steps(1, 100 * kUnit);  // others had the engine meanwhile
+  steps(8, 2 * kUnit + kUnit / 10);
+  EXPECT_NEAR(static_cast<double>(gate().slower_ns), kUnit, kMicrosecond);
 }
 
 TEST_F(KeepGate, WhoLosesLessByItThanSwitchesWouldTakeIsKept) {

@@ -81,7 +81,6 @@ TEST_F(TimeSliceKeepsTest, WhoHardlyPausesIsHelpedSoon) {
   EXPECT_TRUE(weights_.keeps(1));
 }
 
-// Others use its pauses, and it has what it was promised.
 // Both have waited for seconds, as for what they are to do. What a pause between two steps is, the next steps tell.
 TEST_F(TimeSliceKeepsTest, WhoHasWaitedForWorkIsNotTakenForOneThatPauses) {
   programs_.reserve(2);
@@ -96,6 +95,23 @@ TEST_F(TimeSliceKeepsTest, WhoHasWaitedForWorkIsNotTakenForOneThatPauses) {
   EXPECT_GE(after(kSecond, 2 * kSecond)[0], 0.47);
 }
 
+// A time slice holds two of its steps, if the pause between them does not end it.
+TEST_F(TimeSliceKeepsTest, WhoseStepsArePartsOfATimeSliceDoesNotLoseTwoSwitchesAStep) {
+  for (const Time step : {2, 5, 8}) {
+    start_over();
+    programs_.reserve(2);
+    Program& steps = add(1, 50, step * kMillisecond, 120 * kMicrosecond);
+    steps.knows = true;
+    add(2, 50).knows = true;
+    run_for(4 * kSecond);
+    served(1);
+    const double had = progress(steps, 4 * kSecond), other = served(4 * kSecond)[1];
+    EXPECT_GE(had, 0.485) << step;
+    EXPECT_GE(had + other, 0.97) << step;
+  }
+}
+
+// Others use its pauses, and it has what it was promised.
 TEST_F(TimeSliceKeepsTest, WhoPausesForLongIsNotHurried) {
   programs_.reserve(2);
   Program& pauses = add(1, 50, 350 * kMicrosecond, 250 * kMicrosecond);
