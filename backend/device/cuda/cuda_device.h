@@ -297,6 +297,7 @@ class CudaDevice final : public Device, public GivesAgain {
                          Done done);
   using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;
   std::vector<Unseen> unseen_streams(const CudaContextRef& context);
+  void nothing_to_wait_for(const CudaContextRef& context, const Done& done);
   void over(CUresult result, const std::function<CUresult()>& call, const Done& done);
   // From now on the engine is not kept.
   void keep_no_more();

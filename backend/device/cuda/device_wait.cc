@@ -126,16 +126,24 @@ void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CU
   wait(context, patiently(look, ask, std::move(call)), std::move(done));
 }
 
-// Those of the context, apart from what the legacy one stands for, whose work the program has not seen the end of, and
-// how much that is.
+// Those of the context whose work the program has not seen the end of, and how much that is. The legacy stream is not
+// among them.
 std::vector<CudaDevice::Unseen> CudaDevice::unseen_streams(const CudaContextRef& context) {
   std::vector<Unseen> unseen;
   for (auto& stream : streams_->all()) {
-    if (!stream->apart || stream->context != context || stream->work.finished()) continue;
+    if (stream->context != context || stream->work.finished()) continue;
     const uint64_t work = stream->work.count();
     unseen.emplace_back(std::move(stream), work);
   }
   return unseen;
+}
+
+// Not even a mark is put on the GPU, which would wait for a time slice there.
+void CudaDevice::nothing_to_wait_for(const CudaContextRef& context, const Done& done) {
+  CUresult result = enter(context);
+  if (result == CUDA_SUCCESS) result = flush();
+  if (pools_hold_) settle_pools();
+  finished(result, done);
 }
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
@@ -143,26 +151,23 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const uint64_t work = waited->work.count(), apart = waited->apart.count(), legacy = waited->legacy.count();
   // The driver is to say where the program may not wait. A context in which nothing captures is waited for.
   if (streams_->some_capture()) return wait(waited, [this] { return driver_->cuCtxSynchronize(); }, done);
-  if (waited->work.finished()) {  // does not block
-    CUresult result = enter(waited);
-    if (result == CUDA_SUCCESS) result = flush();
-    if (pools_hold_) settle_pools();
-    return finished(result, done);
-  }
+  if (waited->work.finished()) return nothing_to_wait_for(waited, done);
   constexpr size_t kFew = 4, kMany = 8;
-  std::vector<Unseen> others;
-  if (!waited->apart.finished()) others = unseen_streams(waited);
-  const bool all_known = waited->apart.finished() || (!others.empty() && others.size() <= kFew);
+  std::vector<Unseen> unseen = unseen_streams(waited);
   std::vector<CUstream> streams{CU_STREAM_LEGACY};
-  for (const auto& [stream, count] : others) streams.push_back(stream->handle);
-  auto settle = [this, waited, many = others.size() > kMany] {
+  for (const auto& [stream, count] : unseen) {
+    if (stream->apart) streams.push_back(stream->handle);
+  }
+  const size_t others = streams.size() - 1;
+  const bool all_known = waited->apart.finished() || (others != 0 && others <= kFew);
+  auto settle = [this, waited, many = others > kMany] {
     if (many && !keep_alive_->active() && !streams_->some_capture()) return driver_->cuCtxSynchronize();
     const CUresult result = streams_->settle(waited);
     return result == CUDA_SUCCESS ? flush() : result;
   };
-  auto note = [waited, work, apart, legacy, others = std::move(others), done = std::move(done)](CUresult result) {
+  auto note = [waited, work, apart, legacy, unseen = std::move(unseen), done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) {
-      for (const auto& [stream, count] : others) stream->work.finish(count);
+      for (const auto& [stream, count] : unseen) stream->work.finish(count);
       waited->work.finish(work);
       waited->apart.finish(apart);
       waited->legacy.finish(legacy);
@@ -183,18 +188,28 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   wait_streams_soon(waited, std::move(streams), std::move(synchronize), std::move(note));
 }
 
+// A wait for the legacy stream is one for all that are not apart from it.
 void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
   const CudaContextRef& context = as(stream).context;
-  if (context->order && as(stream).handle == CU_STREAM_LEGACY) {
+  const bool is_legacy = as(stream).handle == CU_STREAM_LEGACY;
+  if (context->order && is_legacy) {
     CUresult result = enter(context);
     if (result == CUDA_SUCCESS) result = context->order->legacy_waits(streams_->some_capture());
     if (result != CUDA_SUCCESS) return finished(result, done);
   }
+  const uint64_t work = as(stream).work.count(), legacy = context->legacy.count();
+  std::vector<Unseen> unseen;
+  if (is_legacy) unseen = unseen_streams(context);
+  std::erase_if(unseen, [](const Unseen& one) { return one.first->apart; });
+  const bool is_over = is_legacy ? context->legacy.finished() && unseen.empty() : as(stream).work.finished();
+  if (is_over && !context->order && !streams_->some_capture()) return nothing_to_wait_for(context, done);
   auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
-  auto note = [stream, work = as(stream).work.count(), legacy = context->legacy.count(),
-               done = std::move(done)](CUresult result) {
-    if (result == CUDA_SUCCESS) as(stream).work.finish(work);
-    if (result == CUDA_SUCCESS && as(stream).handle == CU_STREAM_LEGACY) as(stream).context->legacy.finish(legacy);
+  auto note = [stream, work, legacy, is_legacy, unseen = std::move(unseen), done = std::move(done)](CUresult result) {
+    if (result == CUDA_SUCCESS) {
+      as(stream).work.finish(work);
+      if (is_legacy) as(stream).context->legacy.finish(legacy);
+      for (const auto& [other, count] : unseen) other->work.finish(count);
+    }
     if (done) done(result);
   };
   wait_streams_soon(context, {as(stream).handle}, std::move(synchronize), std::move(note));

@@ -52,13 +52,14 @@ CUresult Streams::put_on_all(const CudaContextRef& context, Ends* ends) {
   if (legacy_is_implied(context)) {
     if (const auto before = before_captures_.find(context->id); before != before_captures_.end())
       ends->push_back(before->second);
-  } else if (!context->legacy.finished()) {  // or streams would wait for one another that did not before
+  } else if (!context->legacy.finished() && driver_->cuStreamQuery(CU_STREAM_LEGACY) != CUDA_SUCCESS) {
+    // Else streams would wait for one another that did not before. What has ended is not to wait for a time slice.
     if (const CUresult result = put(CU_STREAM_LEGACY, context, ends)) return result;
   }
   for (const auto& stream : all()) {
     if (stream->work.finished() || !stream->context->alive) continue;
     if (const CUresult result = make_current(*driver_, *stream->context)) return result;
-    if (captures(stream->handle)) continue;
+    if (captures(stream->handle) || driver_->cuStreamQuery(stream->handle) == CUDA_SUCCESS) continue;
     if (const CUresult result = put(stream->handle, stream->context, ends)) return result;
   }
   return make_current(*driver_, *context);

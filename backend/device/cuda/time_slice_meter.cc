@@ -72,7 +72,9 @@ bool TimeSliceMeter::over(unsigned engine) {
   const bool all_known = at_work.size() <= kStreamsMost;
   const auto has_ended = [&](const std::weak_ptr<CudaStream>& weak) {
     const auto stream = weak.lock();
-    return !stream || (all_known && stream->work.finished()) || stream->context->work.finished();
+    if (!stream || stream->context->work.finished()) return true;
+    const bool is_legacy = stream->handle == CU_STREAM_LEGACY;
+    return all_known && (is_legacy ? stream->context->legacy : stream->work).finished();
   };
   if (!std::ranges::all_of(at_work, has_ended)) return false;
   at_work.clear();

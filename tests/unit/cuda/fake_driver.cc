@@ -186,8 +186,11 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
   return *stream = reinterpret_cast<CUstream>(kStreams + static_cast<uint64_t>(fake_gpu().streams++)), CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamQuery(CUstream) { return fake_gpu().ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
-CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamQuery(CUstream) {
+  ++fake_gpu().asked;
+  return fake_gpu().ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamSynchronize(CUstream) { return ++fake_gpu().asked, CUDA_SUCCESS; }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr, cuuint32_t, unsigned) { return put("write", stream); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent, unsigned) { return put("wait", stream); }
 CUresult cuEventCreate(CUevent* event, unsigned) { return make(event); }

@@ -27,7 +27,8 @@ struct FakeGpu {
   int modules = 0;
   int reaches_all = 0;  // 1: kernels reach all memory of their process
   int waits = 0;        // for all that a context has
-  bool ready = true;    // what streams say of themselves
+  bool ready = true;    // what streams say of themselves,
+  int asked = 0;        // and how often they were asked, or waited for
   CUstream capturing = nullptr;
   // What was put on streams, as "write S", "record S", "wait S": by S the legacy stream L, or a letter in the order in
   // which streams were made, from a on.

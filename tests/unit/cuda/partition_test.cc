@@ -157,7 +157,9 @@ TEST_F(PartitionTest, AContextIsWaitedForByItsLegacyStreamAndTheFewThatAreApart)
   EXPECT_EQ(waits_after({&legacy, 1}), 0);
   EXPECT_EQ(waits_after(apart), 1) << "those that nobody has waited for may all have work";
   fake_gpu().calls.clear();
+  fake_gpu().ready = false;
   EXPECT_EQ(waits_after(std::span(apart).first(6)), 0);
+  fake_gpu().ready = true;
   EXPECT_EQ(std::ranges::count(fake_gpu().calls, "record c"), 1);
   EXPECT_EQ(waits_after(std::span(apart).first(2)), 0);
   EXPECT_EQ(waits_after({&legacy, 1}), 0);
@@ -179,6 +181,31 @@ TEST_F(PartitionTest, AStreamThatWasWaitedForIsReady) {
   EXPECT_EQ(device_->write_value(stream, 0, 0, 4, 0), CUDA_SUCCESS);
   EXPECT_EQ(device_->stream_query(stream), CUDA_ERROR_NOT_READY);
   fake_gpu().ready = true;
+}
+
+// What it put on the GPU would wait for a time slice of this process.
+TEST_F(PartitionTest, AWaitForWhatIsKnownToBeOverAsksTheGpuNothing) {
+  device_ = new_fake_device(&host_);
+  ASSERT_TRUE(device_);
+  create();
+  StreamRef blocking;
+  ASSERT_EQ(device_->stream_create(contexts_[0], CU_STREAM_DEFAULT, 0, &blocking), CUDA_SUCCESS);
+  const StreamRef legacy = device_->stream_legacy(contexts_[0]);
+  const auto asks_after = [&](const StreamRef& stream) {
+    const int before = fake_gpu().asked;
+    std::promise<CUresult> waited;
+    device_->stream_synchronize(stream, [&](CUresult outcome) { waited.set_value(outcome); });
+    EXPECT_EQ(waited.get_future().get(), CUDA_SUCCESS);
+    return fake_gpu().asked - before;
+  };
+  EXPECT_NE(asks_after(legacy), 0) << "the blocking one may have work that nobody knows of";
+  EXPECT_EQ(asks_after(legacy), 0);
+  EXPECT_EQ(asks_after(blocking), 0);
+  EXPECT_EQ(device_->write_value(blocking, 0, 0, 4, 0), CUDA_SUCCESS);
+  EXPECT_NE(asks_after(legacy), 0);
+  EXPECT_EQ(device_->write_value(legacy, 0, 0, 4, 0), CUDA_SUCCESS);
+  EXPECT_EQ(asks_after(blocking), 0);
+  EXPECT_NE(asks_after(legacy), 0);
 }
 
 // The driver's own order holds between the streams of a plain context only.

@@ -199,7 +199,13 @@ TEST_F(StreamsTest, WhatIsKnownToBeDoneIsNotAskedAgain) {
   EXPECT_EQ(records(handle(1)), 0u);
   stream->work.add();
   EXPECT_EQ(settle().get(), CUDA_SUCCESS);
+  EXPECT_EQ(records(handle(1)), 0u) << "an event would wait for a time slice";
+  set_busy(handle(1), true);
+  auto settling = settle();
+  EXPECT_TRUE(waits(settling));
   EXPECT_EQ(records(handle(1)), 1u);
+  set_busy(handle(1), false);
+  EXPECT_EQ(settling.get(), CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class TimeSliceMeterTest : public testing::Test {
     clocks().outcome = CUDA_SUCCESS;
   }
   std::shared_ptr<CudaStream> stream(uint64_t number) {
-    return std::make_shared<CudaStream>(driver_, reinterpret_cast<CUstream>(number), context_, false);
+    return std::make_shared<CudaStream>(driver_, reinterpret_cast<CUstream>(number << 20), context_, false);
   }
   void work(unsigned engine, const std::shared_ptr<CudaStream>& on, float microseconds, uint64_t bytes = 0) {
     meter_.touch(engine, on, bytes);
@@ -285,6 +285,18 @@ TEST_F(TimeSliceMeterTest, AllIsOverWhenTheProgramHasSeenTheEndOfEachStream) {
   one->work.finish(one->work.count());
   EXPECT_FALSE(meter_.over(0));
   two->work.finish(two->work.count());
+  EXPECT_TRUE(meter_.over(0));
+}
+
+TEST_F(TimeSliceMeterTest, OfTheLegacyStreamItsContextTells) {
+  const auto legacy = std::make_shared<CudaStream>(driver_, CU_STREAM_LEGACY, context_, false);
+  context_->legacy.add();
+  meter_.begin(0, false);
+  work(0, legacy, 5);
+  end(0);
+  EXPECT_FALSE(meter_.over(0));
+  context_->legacy.finish(context_->legacy.count());
+  context_->work.add();  // a copy, before the next kernel
   EXPECT_TRUE(meter_.over(0));
 }
 
