@@ -7,7 +7,7 @@ namespace bandsaw::sched {
 namespace {
 
 // Less than this part of what it was promised is clearly too little for who loses by switches, and for others.
-constexpr double kTooLittle = 0.95, kFarTooLittle = 0.8;
+constexpr double kTooLittle = 0.98, kFarTooLittle = 0.8;
 // Who is hardly idle pauses for this part of its work at most, or of a switch, which is what it would lose else.
 constexpr double kIdlePart = 1.0 / 3;
 
@@ -59,7 +59,7 @@ void TimeSliceWeights::fit_keeps() {
     const double most = entry.fraction * static_cast<double>(options_.lag_most);
     entry.behind = std::clamp(entry.behind, 0.0, most);
     const bool soon = loses_by_switches(entry);
-    if (!others || entry.behind < most / (soon ? 8 : 2)) entry.behind_since = now_;
+    if (!others || entry.behind < most / (soon ? 16 : 2)) entry.behind_since = now_;
     const bool for_long = now_ - entry.behind_since >= (soon ? options_.keep_soon : options_.keep_after);
     if (!for_long || now_ < entry.keep_from || !gains_by_keeping(entry)) continue;
     entry.keeps = true;

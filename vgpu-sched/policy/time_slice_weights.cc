@@ -107,7 +107,7 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
   if (is_long && rests == 1 && !alone) had = process.as_alone(had);
   const double beyond = process.taken - had;
   charge(entry, had - process.charged);
-  entry.behind -= std::max(0.0, process.mean_issue * rests - had);
+  entry.behind -= rests * (process.mean_idle() - process.mean_pause);
   process.pause_left = kPausePart * had;
   if (is_long) {
     const double weight = std::min(0.5, process.taken / static_cast<double>(kYieldLearnt));

@@ -19,6 +19,7 @@ struct Program {
   VgpuId vgpu = 0;
   int priority = 0;  // within its virtual GPU
   Time busy = 0, pause = 0;
+  Time other_busy = 0;         // of every other step, if they differ
   Time left = 0, back_at = 0;  // of its present work; when there is work again
   Time served = 0, steps = 0, paused = 0;
   Time issue = 0;  // it takes so long to issue the work of a step
@@ -36,6 +37,8 @@ struct Program {
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
   bool has_work(Time now) const { return back_at <= now; }
+  Time work() const { return other_busy != 0 && steps % 2 != 0 ? other_busy : busy; }
+  Time mean_work() const { return other_busy != 0 ? (busy + other_busy) / 2 : busy; }
 };
 
 class TimeSliceWeightsTest : public testing::Test {
@@ -85,7 +88,8 @@ class TimeSliceWeightsTest : public testing::Test {
   double progress(const Program& program, Time span) {
     const Time before = program.steps;
     run_for(span);
-    return static_cast<double>((program.steps - before) * (program.busy + program.pause)) / static_cast<double>(span);
+    return static_cast<double>((program.steps - before) * (program.mean_work() + program.pause)) /
+           static_cast<double>(span);
   }
   void start_over() {
     programs_.clear();
@@ -128,7 +132,7 @@ class TimeSliceWeightsTest : public testing::Test {
       return serve_kept(program, slice);
     const Time lost = alone ? 0 : std::min(program.lost, slice / 2);
     const Time span = program.busy == 0 ? slice : std::min(slice, program.left + lost);
-    if (program.left == program.busy) {
+    if (program.left == program.work()) {
       program.begun = now_;
       if (program.steps != 0) program.paused += program.pause;
     }
@@ -137,14 +141,15 @@ class TimeSliceWeightsTest : public testing::Test {
     program.left -= span - lost;
     program.ready_since = now_;
     if (program.busy != 0 && program.left <= 0) {
+      const Time known = program.work();
       ++program.steps;
       if (program.learns && !program.knows) {
         program.knows = now_ - program.begun <= slice - slice / 8;
         ++(program.knows ? program.learnt : program.cut_samples);
       }
-      const Time took = program.knows ? program.busy : now_ - program.begun;
+      const Time took = program.knows ? known : now_ - program.begun;
       program.measured += static_cast<Time>(program.told * (alone ? 1 : program.beside) * static_cast<double>(took));
-      program.left = program.busy;
+      program.left = program.work();
       program.back_at = now_ + program.pause;
       program.ready_since = program.back_at;
     }
@@ -153,8 +158,8 @@ class TimeSliceWeightsTest : public testing::Test {
   // Its pauses are a part of its time slice.
   void serve_kept(Program& program, Time slice) {
     for (Time left = slice; left > 0;) {
-      if (program.left == program.busy) {
-        const Time slower = static_cast<Time>(program.slower * static_cast<double>(program.busy));
+      if (program.left == program.work()) {
+        const Time slower = static_cast<Time>(program.slower * static_cast<double>(program.work()));
         program.told_slower += slower;
         pass(slower);
         left -= slower;
@@ -165,9 +170,9 @@ class TimeSliceWeightsTest : public testing::Test {
       left -= span;
       program.left -= span;
       if (program.left > -program.pause) break;
+      program.measured += program.work();
       ++program.steps, ++program.kept;
-      program.measured += program.busy;
-      program.left = program.busy;
+      program.left = program.work();
     }
     program.ready_since = now_;
     pass(kSwitch);

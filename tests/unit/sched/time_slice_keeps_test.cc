@@ -103,7 +103,7 @@ TEST_F(TimeSliceKeepsTest, WhoseStepsArePartsOfATimeSliceDoesNotLoseTwoSwitchesA
     Program& steps = add(1, 50, step * kMillisecond, 120 * kMicrosecond);
     steps.knows = true;
     add(2, 50).knows = true;
-    run_for(4 * kSecond);
+    run_for(8 * kSecond);
     served(1);
     const double had = progress(steps, 4 * kSecond), other = served(4 * kSecond)[1];
     EXPECT_GE(had, 0.485) << step;
@@ -144,6 +144,21 @@ TEST_F(TimeSliceKeepsTest, WhoIssuesItsWorkSlowlyIsNotBehind) {
   const Time before = slow.steps;
   run_for(2 * kSecond);
   EXPECT_GE(static_cast<double>((slow.steps - before) * slow.issue), 0.25 * 2e9);
+}
+
+// How long steps are issued on average says nothing of a short one. It is a little behind for long.
+TEST_F(TimeSliceKeepsTest, WhoseStepsDifferIsNotTakenForOneThatIssuesItsWorkSlowly) {
+  programs_.reserve(2);
+  Program& steps = add(1, 50, 3500 * kMicrosecond, 3 * kMillisecond);
+  steps.other_busy = 300 * kMicrosecond;
+  steps.issue = 1300 * kMicrosecond;
+  steps.knows = true;
+  add(2, 50).knows = true;
+  run_for(2 * kSecond);
+  steps.pause = 80 * kMicrosecond;
+  run_for(2 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_GE(progress(steps, 4 * kSecond), 0.485);
 }
 
 TEST_F(TimeSliceKeepsTest, NobodyKeepsTheEngineInLongPausesOrIfItIsNotFarBehind) {
