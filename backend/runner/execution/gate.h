@@ -187,7 +187,7 @@ class GateView {
   void note_step(bool after_pause);
   void let_engine_go();
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
-  uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns) const;
+  uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns);
   bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }
   bool siblings_work() const;
   bool has_turns() const;
@@ -224,6 +224,8 @@ class GateView {
   // What time slices of known launches take where nobody else has the device, to what these launches take one by one.
   // Close to 1: the gaps between them, samples that were shorter than usual, and launches that overlap.
   std::atomic<double> gaps_{1};
+  // Since the last rest: what time slices of known launches took beyond these.
+  std::atomic<uint64_t> beyond_work_ns_{0};
   // The engine is kept in pauses: that counts as a time slice which holds no work.
   std::atomic<bool> keeps_engine_{false};
   bool cannot_keep_ = false;

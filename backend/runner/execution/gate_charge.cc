@@ -51,12 +51,16 @@ void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
 }
 
 // What is known to be its own of the time from the begin to the end of its work; 0: nothing is known. In units of its
-// time alone, which may be a little more than it took now.
-uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) const {
+// time alone, which may be a little more than it took now. Where work is on several streams, a time slice may end
+// together with the one before, which was measured for both; so what that took beyond its work counts for the next.
+uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) {
   if (slice.alone && is_alone()) return busy_ns;
   if (!slice.known) return 0;
   const double work = static_cast<double>(slice.work_ns) * std::clamp<double>(gaps_, kGapsLeast, kGapsMost);
-  return std::min(busy_ns + busy_ns / LaunchTimes::kLittle, static_cast<uint64_t>(work));
+  const uint64_t most = busy_ns + busy_ns / LaunchTimes::kLittle + beyond_work_ns_.exchange(0);
+  const uint64_t own = std::min(most, static_cast<uint64_t>(work));
+  if (!slice.kept) beyond_work_ns_.fetch_add(most - own);
+  return own;
 }
 
 // A client of MPS learns while it has the device to itself, or its kernels go before those of others.
@@ -107,7 +111,10 @@ void GateView::ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns) {
   gate.own_ns.fetch_add(own_ns);
   gate.busy_ns.fetch_add(busy_ns);
   state.ended_at = clock_.now();
-  if (--state.in_flight == 0) gate.rests.fetch_add(1, std::memory_order_relaxed);
+  if (--state.in_flight == 0) {
+    gate.rests.fetch_add(1, std::memory_order_relaxed);
+    if (engine == kCompute) beyond_work_ns_ = 0;
+  }
   gate.ended.fetch_add(1);
   futex_wake(&state.in_flight);
   if (!gate.open.load()) ring_doorbell();

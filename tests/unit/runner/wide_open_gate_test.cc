@@ -202,6 +202,22 @@ TEST_F(WideOpenGate, WhatOverlapsIsChargedOnce) {
 }
 
 // Its time slices are too short for it, so that each sample is interrupted.
+// One thread of it waits for its stream while another still issues work for its own. The two run at once.
+TEST_F(WideOpenGate, WorkOfSeveralStreamsIsChargedAlthoughItsTimeSlicesEndTogether) {
+  sample(kLong, 30 * kUnit);
+  const uint64_t before = gate().busy_ns;
+  launch(kLong);
+  view_.pause();
+  launch(kLong);
+  view_.pause();
+  ASSERT_EQ(device_.ended.size(), 2u);
+  device_.finish_time_slice(60 * kUnit);
+  device_.finish_time_slice(kUnit / 10);  // after the end of the first
+  EXPECT_EQ(gate().busy_ns - before, 60 * kUnit);
+  launch(kLong);
+  EXPECT_EQ(charge(8 * kUnit), 9 * kUnit) << "what was before the rest says nothing";
+}
+
 TEST_F(WideOpenGate, WhatCannotBeLearntIsToldToTheArbiter) {
   grant_page_->time_slice_ns = 10 * kUnit;
   sample(kShort, 4 * kUnit);
