@@ -270,10 +270,11 @@ class CudaDevice final : public Device, public GivesAgain {
   // The stream's or the given context made current in this thread; without one the process's own.
   CUresult enter(const CudaContextRef& context);
   CUresult enter(const StreamRef& stream) {  // work for it may follow
-    as(stream).context->work.add();
+    CudaContext& context = *as(stream).context;
+    context.work.add();
     as(stream).work.add();
-    if (as(stream).apart) as(stream).context->apart.add();
-    if (as(stream).handle == CU_STREAM_LEGACY) as(stream).context->legacy.add();
+    const bool is_legacy = as(stream).handle == CU_STREAM_LEGACY;
+    (as(stream).apart ? context.apart : is_legacy ? context.legacy : context.blocking).add();
     const CUresult result = enter(as(stream).context);
     return result == CUDA_SUCCESS && as(stream).context->order ? keep_order(as(stream)) : result;
   }

@@ -1,6 +1,7 @@
 // Waiting for the GPU: for a moment on the caller's thread, which sees the end soonest, then on a waiter's.
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "backend/device/cuda/cuda_device.h"
 #include "backend/device/cuda/nap.h"
@@ -10,8 +11,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length.
-constexpr std::chrono::microseconds kInlinePollBudget{1000};
+// Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length. Where
+// cores are few, who polls takes one from the program.
+constexpr std::chrono::microseconds kPollFewCores{1000}, kPollManyCores{5000};
+constexpr unsigned kManyCores = 8;
+
+Clock::duration inline_poll_budget() {
+  static const unsigned cores = std::thread::hardware_concurrency();
+  return cores >= kManyCores ? kPollManyCores : kPollFewCores;
+}
 
 // The call, when it does not block any more: the driver's own waits take a whole processor. `look` costs nothing, or
 // `ask` is asked only between naps.
@@ -92,7 +100,7 @@ void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, co
 bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
                               const std::function<CUresult()>& call, const Done& done) {
   CUresult result = enter(context);
-  const auto until = Clock::now() + kInlinePollBudget;
+  const auto until = Clock::now() + inline_poll_budget();
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
     if (now != CUDA_ERROR_NOT_READY) return over(now, call, done), true;
@@ -148,12 +156,14 @@ void CudaDevice::nothing_to_wait_for(const CudaContextRef& context, const Done& 
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
-  const uint64_t work = waited->work.count(), apart = waited->apart.count(), legacy = waited->legacy.count();
+  const uint64_t work = waited->work.count(), apart = waited->apart.count(), blocking = waited->blocking.count(),
+                 legacy = waited->legacy.count();
   // The driver is to say where the program may not wait. A context in which nothing captures is waited for.
   if (streams_->some_capture()) return wait(waited, [this] { return driver_->cuCtxSynchronize(); }, done);
   if (waited->work.finished()) return nothing_to_wait_for(waited, done);
   constexpr size_t kFew = 4, kMany = 8;
-  std::vector<Unseen> unseen = unseen_streams(waited);
+  std::vector<Unseen> unseen;
+  if (!waited->apart.finished() || !waited->blocking.finished()) unseen = unseen_streams(waited);
   std::vector<CUstream> streams{CU_STREAM_LEGACY};
   for (const auto& [stream, count] : unseen) {
     if (stream->apart) streams.push_back(stream->handle);
@@ -165,11 +175,13 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
     const CUresult result = streams_->settle(waited);
     return result == CUDA_SUCCESS ? flush() : result;
   };
-  auto note = [waited, work, apart, legacy, unseen = std::move(unseen), done = std::move(done)](CUresult result) {
+  auto note = [waited, work, apart, blocking, legacy, unseen = std::move(unseen),
+               done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) {
       for (const auto& [stream, count] : unseen) stream->work.finish(count);
       waited->work.finish(work);
       waited->apart.finish(apart);
+      waited->blocking.finish(blocking);
       waited->legacy.finish(legacy);
     }
     if (done) done(result);
@@ -197,16 +209,18 @@ void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
     if (result == CUDA_SUCCESS) result = context->order->legacy_waits(streams_->some_capture());
     if (result != CUDA_SUCCESS) return finished(result, done);
   }
-  const uint64_t work = as(stream).work.count(), legacy = context->legacy.count();
+  const uint64_t work = as(stream).work.count(), blocking = context->blocking.count(), legacy = context->legacy.count();
   std::vector<Unseen> unseen;
-  if (is_legacy) unseen = unseen_streams(context);
+  if (is_legacy && !context->blocking.finished()) unseen = unseen_streams(context);
   std::erase_if(unseen, [](const Unseen& one) { return one.first->apart; });
   const bool is_over = is_legacy ? context->legacy.finished() && unseen.empty() : as(stream).work.finished();
   if (is_over && !context->order && !streams_->some_capture()) return nothing_to_wait_for(context, done);
   auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
-  auto note = [stream, work, legacy, is_legacy, unseen = std::move(unseen), done = std::move(done)](CUresult result) {
+  auto note = [stream, work, blocking, legacy, is_legacy, unseen = std::move(unseen),
+               done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) {
       as(stream).work.finish(work);
+      if (is_legacy) as(stream).context->blocking.finish(blocking);
       if (is_legacy) as(stream).context->legacy.finish(legacy);
       for (const auto& [other, count] : unseen) other->work.finish(count);
     }

@@ -64,8 +64,8 @@ class CudaContext final : public Context {
   const std::unique_ptr<LegacyOrder> order;  // of a green one
   std::shared_ptr<StreamStock> stock;        // null: it has none; set before anybody else knows the context
   WorkCount work{true};
-  WorkCount apart{false};   // of that, on streams which the legacy one does not wait for; it stands for all others
-  WorkCount legacy{false};  // on the legacy stream itself
+  // Of that: on streams which the legacy one does not wait for, on those that it stands for, and on itself.
+  WorkCount apart{false}, blocking{false}, legacy{false};
   std::mutex mutex;
   Charge charge;  // guarded by mutex: what it takes, while the guest has it
 };

@@ -14,8 +14,8 @@ namespace bandsaw::libcuda {
 // Not thread-safe. What it returns is the caller's to release.
 class SpareBlocks {
  public:
-  static constexpr uint64_t kBlockBytesMost = 4u << 20;
-  static constexpr uint64_t kBytesMost = 32u << 20;
+  static constexpr uint64_t kBlockBytesMost = 16u << 20;
+  static constexpr uint64_t kBytesMost = 64u << 20;
   static constexpr size_t kCountMost = 32;
 
   // False: too large to be kept.
