@@ -164,12 +164,13 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   constexpr size_t kFew = 4, kMany = 8;
   std::vector<Unseen> unseen;
   if (!waited->apart.finished() || !waited->blocking.finished()) unseen = unseen_streams(waited);
+  const bool none_apart = waited->apart.finished();
   std::vector<CUstream> streams{CU_STREAM_LEGACY};
   for (const auto& [stream, count] : unseen) {
-    if (stream->apart) streams.push_back(stream->handle);
+    if (stream->apart && !none_apart) streams.push_back(stream->handle);
   }
   const size_t others = streams.size() - 1;
-  const bool all_known = waited->apart.finished() || (others != 0 && others <= kFew);
+  const bool all_known = none_apart || (others != 0 && others <= kFew);
   auto settle = [this, waited, many = others > kMany] {
     if (many && !keep_alive_->active() && !streams_->some_capture()) return driver_->cuCtxSynchronize();
     const CUresult result = streams_->settle(waited);

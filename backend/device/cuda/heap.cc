@@ -12,9 +12,10 @@ namespace {
 constexpr uint64_t kAlign = 512;           // of small allocations, as the driver's own
 constexpr uint64_t kSmallMost = 1u << 20;  // larger ones waste at most half of their last granule
 constexpr uint64_t kSlabBytes = 2u << 20;
-// Large ones that stay mapped for the next ones of their size: each, and all. Mapping memory and unmapping it takes
-// 0.1 ms each, and a program that needs memory for each of its steps would pay both every time.
-constexpr uint64_t kKeptOneMost = 16u << 20, kKeptMost = 32u << 20;
+// Large ones that stay mapped for the next ones of their size, all together. Mapping memory and unmapping it takes 0.1
+// ms each, and a program that needs memory for each of its steps would pay both every time. Nobody is charged for it:
+// it is little beside the half GiB that a context takes.
+constexpr uint64_t kKeptMost = 16u << 20;
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -172,9 +173,7 @@ void Heap::trim() {
   drop_kept();
 }
 
-bool Heap::may_keep(const Mapping& mapping) const {
-  return !spare_ && !mapping.shared && mapping.bytes <= kKeptOneMost;
-}
+bool Heap::may_keep(const Mapping& mapping) const { return !spare_ && !mapping.shared && mapping.bytes <= kKeptMost; }
 
 std::optional<Heap::Mapping> Heap::take_kept(uint64_t bytes) {
   const auto found = std::ranges::find(kept_, bytes, &Mapping::bytes);
