@@ -135,7 +135,7 @@ void TimeSliceProcess::restart(Time as_long) {
   burst = as_long;
   outgrown = false;
   unrested = unrested_own = 0;
-  charged = taken = wall = rounds = filled = least = 0;
+  charged = taken = wall = rounds = filled = least = switched = 0;
 }
 
 }  // namespace bandsaw::sched

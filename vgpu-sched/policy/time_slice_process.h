@@ -44,6 +44,7 @@ struct TimeSliceProcess {
   double taken = 0;               // `charged` with a yield of 1
   double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
   double least = 0;               // of `wall`: its part if all others use their whole time slices
+  double switched = 0;            // what switches to it and from it are taken to have cost
   // While it keeps the engine, since `yield` was learnt last: how much longer its work took than alone, and what it was
   // taken to have.
   double kept_slower = 0, kept_taken = 0;

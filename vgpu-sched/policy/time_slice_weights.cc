@@ -105,7 +105,9 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
   const bool alone = process.had_all(), is_long = process.taken >= static_cast<double>(kShortBurst);
   double had = std::max(process.served(slice * rests), process.certain(slice));
   if (is_long && rests == 1 && !alone) had = process.as_alone(had);
-  const double beyond = process.taken - had;
+  // Each rest of it cost switches, whoever had the engine when samples were taken.
+  const double switched = alone ? 0 : std::max(0.0, rests * switches_of_one(active_processes()) - process.switched);
+  const double beyond = process.taken - had - switched;
   charge(entry, had - process.charged);
   entry.behind -= rests * (process.mean_idle() - process.mean_pause);
   process.pause_left = kPausePart * had;
@@ -193,12 +195,18 @@ void TimeSliceWeights::serve(double span) {
       process.rounds += rounds;
       process.filled += rounds * slice;
       process.least += span * slice / longest_turn;
+      if (busy > 1) process.switched += span / turn * switches_of_one(busy);
       // It has more at a time than it has said.
       process.had_at_least(process.certain(own_slice));
       const auto native = static_cast<double>(std::clamp<Time>(process.burst, 1, options_.native));
       charge(entry, own + std::min(rounds, taken / native) * switches_within(entry));
     }
   }
+}
+
+// What switches cost that there are for one time slice of one of so many processes. Of two, the other would have none.
+double TimeSliceWeights::switches_of_one(int processes) const {
+  return static_cast<double>(options_.switch_cost) * (processes == 2 ? 2 : 1);
 }
 
 // What a time slice of one of its processes loses by switches to the others of its own: it is its own loss, as far as

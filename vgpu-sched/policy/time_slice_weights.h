@@ -188,6 +188,7 @@ class TimeSliceWeights {
   void serve(double span);
   static void charge(Entry& entry, double time);
   double switches_within(const Entry& entry) const;
+  double switches_of_one(int processes) const;
   double go_ahead(double span, double visits);
   double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);

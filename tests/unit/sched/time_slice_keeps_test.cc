@@ -146,6 +146,19 @@ TEST_F(TimeSliceKeepsTest, WhoIssuesItsWorkSlowlyIsNotBehind) {
   EXPECT_GE(static_cast<double>((slow.steps - before) * slow.issue), 0.25 * 2e9);
 }
 
+// It comes back while the other has the engine, and so there are more switches than samples tell.
+TEST_F(TimeSliceKeepsTest, WhoKeepsTheEngineIsNotChargedForSwitchesToOneThatPauses) {
+  programs_.reserve(2);
+  Program& steps = add(1, 25, 500 * kMicrosecond, 30 * kMicrosecond);
+  Program& pauses = add(2, 75, 1000 * kMicrosecond, 300 * kMicrosecond);
+  steps.knows = pauses.knows = true;
+  steps.lost = pauses.lost = 60 * kMicrosecond;
+  run_for(6 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_GE(progress(steps, 4 * kSecond), 0.2425);
+  EXPECT_GE(progress(pauses, 4 * kSecond), 0.7275);
+}
+
 // How long steps are issued on average says nothing of a short one. It is a little behind for long.
 TEST_F(TimeSliceKeepsTest, WhoseStepsDifferIsNotTakenForOneThatIssuesItsWorkSlowly) {
   programs_.reserve(2);
