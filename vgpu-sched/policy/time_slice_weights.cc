@@ -107,7 +107,9 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
   if (is_long && rests == 1 && !alone) had = process.as_alone(had);
   // Each rest of it cost switches, whoever had the engine when samples were taken.
   const double switched = alone ? 0 : std::max(0.0, rests * switches_of_one(active_processes()) - process.switched);
-  const double beyond = process.taken - had - switched;
+  // What it regularly loses, as its caches, is everybody's loss: of that, those who never rest have their parts.
+  const double lost = std::max(0.0, process.taken - std::max(process.charged, had));
+  const double beyond = process.taken - had - switched - lost * (1 - unresting_fraction());
   charge(entry, had - process.charged);
   entry.behind -= rests * (process.mean_idle() - process.mean_pause);
   process.pause_left = kPausePart * had;
@@ -119,6 +121,16 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
   if (process.unrested - process.unrested_own <= slice * rests) process.note_whole(each, alone);
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
+}
+
+double TimeSliceWeights::unresting_fraction() const {
+  double sum = 0;
+  for (const auto& [vgpu, entry] : entries_) {
+    const bool any = std::ranges::any_of(
+        entry.processes, [](const auto& process) { return process.second.busy && process.second.never_rests(); });
+    if (any) sum += entry.fraction;
+  }
+  return sum;
 }
 
 // The engine was not its own meanwhile, so only its lag changes.

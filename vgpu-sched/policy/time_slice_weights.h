@@ -20,6 +20,8 @@
 //   than that of others.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
 //   within reservation and cap. The lag is what it was promised and did not have.
+// - What programs that rest had less than they were taken to have, those had that never rest; but of what they always
+//   have less, as their caches are cold after each interruption, these have had their fraction alone.
 // - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
 //   is owed for what it could not use.
 // - A turn is a little longer or shorter than usual if the work that a program has at a time then fills its time
@@ -191,6 +193,7 @@ class TimeSliceWeights {
   double switches_of_one(int processes) const;
   double go_ahead(double span, double visits);
   double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
+  double unresting_fraction() const;
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
   void note(std::span<const Load> loads);
   void order_processes(Entry& entry) const;

@@ -159,6 +159,22 @@ TEST_F(TimeSliceKeepsTest, WhoKeepsTheEngineIsNotChargedForSwitchesToOneThatPaus
   EXPECT_GE(progress(pauses, 4 * kSecond), 0.7275);
 }
 
+// What their interruptions cost them is not its alone, though it is the only one that fills all its time slices.
+TEST_F(TimeSliceKeepsTest, WhoKeepsTheEngineForASmallPartDoesNotPayForAllThatOthersLose) {
+  programs_.reserve(3);
+  Program& steps = add(1, 11, 10 * kMillisecond, 100 * kMicrosecond);
+  add(2, 70, 74 * kMillisecond, 1300 * kMicrosecond);
+  Program& little = add(3, 19, 500 * kMicrosecond, 600 * kMicrosecond);
+  little.issue = 900 * kMicrosecond;
+  for (Program& program : programs_) {
+    program.knows = true;
+    program.lost = 60 * kMicrosecond;
+  }
+  run_for(8 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_GE(progress(steps, 6 * kSecond), 0.105);
+}
+
 // How long steps are issued on average says nothing of a short one. It is a little behind for long.
 TEST_F(TimeSliceKeepsTest, WhoseStepsDifferIsNotTakenForOneThatIssuesItsWorkSlowly) {
   programs_.reserve(2);
