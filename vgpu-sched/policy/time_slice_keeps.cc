@@ -6,8 +6,9 @@
 namespace bandsaw::sched {
 namespace {
 
-// Less than this part of what it was promised is clearly too little for who loses by switches, and for others.
-constexpr double kTooLittle = 0.98, kFarTooLittle = 0.8;
+// Less than this part of what it was promised is too little for who loses by switches; for others, where those beside
+// them have at least what they were promised; and where they have not.
+constexpr double kTooLittle = 0.98, kClearlyTooLittle = 0.92, kFarTooLittle = 0.8;
 // Who is hardly idle pauses for this part of its work at most, or of a switch, which is what it would lose else.
 constexpr double kIdlePart = 1.0 / 3;
 
@@ -31,8 +32,17 @@ bool TimeSliceWeights::loses_by_switches(const Entry& entry) const {
          });
 }
 
+// All others have at least what they were promised.
+bool TimeSliceWeights::others_have_theirs(const Entry& entry) const {
+  return std::ranges::all_of(entries_, [&](const auto& numbered) {
+    const Entry& other = numbered.second;
+    return &other == &entry || !other.active || other.behind <= most_behind(other) / 64;
+  });
+}
+
 double TimeSliceWeights::too_little(const Entry& entry) const {
-  return loses_by_switches(entry) ? kTooLittle : kFarTooLittle;
+  if (loses_by_switches(entry)) return kTooLittle;
+  return others_have_theirs(entry) ? kClearlyTooLittle : kFarTooLittle;
 }
 
 // It asks for the engine again sooner than the hardware could serve the others and come back, and a time slice holds
@@ -56,7 +66,7 @@ void TimeSliceWeights::fit_keeps() {
       review_keep(entry, others);
       continue;
     }
-    const double most = entry.fraction * static_cast<double>(options_.lag_most);
+    const double most = most_behind(entry);
     entry.behind = std::clamp(entry.behind, 0.0, most);
     const bool soon = loses_by_switches(entry);
     if (!others || entry.behind < most / (soon ? 16 : 2)) entry.behind_since = now_;

@@ -216,6 +216,8 @@ class TimeSliceWeights {
   void review_keep(Entry& entry, bool others);
   bool is_hardly_idle(const Entry& entry) const;
   bool loses_by_switches(const Entry& entry) const;
+  double most_behind(const Entry& entry) const { return entry.fraction * static_cast<double>(options_.lag_most); }
+  bool others_have_theirs(const Entry& entry) const;
   double too_little(const Entry& entry) const;
   bool gains_by_keeping(const Entry& entry) const;
   void change_slices(const std::map<VgpuId, Lengths>& wanted);

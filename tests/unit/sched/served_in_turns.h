@@ -175,7 +175,8 @@ class TimeSliceWeightsTest : public testing::Test {
       program.left = program.work();
     }
     program.ready_since = now_;
-    pass(kSwitch);
+    const auto waits = [&](const Program& other) { return &other != &program && other.has_work(now_); };
+    if (std::ranges::any_of(programs_, waits)) pass(kSwitch);
   }
   void pass(Time span) {
     for (const Time end = now_ + span; now_ < end;) {

@@ -122,14 +122,17 @@ TEST_F(TimeSliceKeepsTest, WhoPausesForLongIsNotHurried) {
   EXPECT_GE(progress(pauses, 2 * kSecond), 0.5);
 }
 
-// Each works while the other pauses: in time slices of their own both would have less.
-TEST_F(TimeSliceKeepsTest, WhoseNeighbourPausesForLongDoesNotKeepTheEngineForALittle) {
+// Each works while the other pauses. That is more in sum, but one had four fifths of its promise, and the other more.
+TEST_F(TimeSliceKeepsTest, WhoHasTooLittleBesideOneThatPausesAndHasMoreThanItsShareKeepsTheEngine) {
   programs_.reserve(2);
   Program& steps = add(1, 50, 350 * kMicrosecond, 60 * kMicrosecond);
   Program& pauses = add(2, 50, 1000 * kMicrosecond, 500 * kMicrosecond);
   steps.knows = pauses.knows = true;
-  run_for(4 * kSecond);
-  EXPECT_FALSE(weights_.keeps(1));
+  run_for(6 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_FALSE(weights_.keeps(2));
+  EXPECT_GE(progress(steps, 4 * kSecond), 0.485);
+  EXPECT_GE(progress(pauses, 4 * kSecond), 0.485);
 }
 
 // The same work, issued slowly: what it was promised takes less of the engine.
