@@ -168,7 +168,7 @@ double TimeSliceWeights::go_ahead(double span, double visits) {
 // than they were charged belongs to those who never rest: of the others it is known what they have.
 void TimeSliceWeights::serve(double span) {
   double turn = 0, longest_turn = 0, unresting = 0;
-  int busy = 0;
+  int busy = 0, filling = 0;
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
@@ -177,6 +177,7 @@ void TimeSliceWeights::serve(double span) {
       if (process.never_rests()) unresting += static_cast<double>(slice);
       longest_turn += static_cast<double>(slice);
       ++busy;
+      if (process.burst > slice) ++filling;
     }
   }
   const double visits = turn;
@@ -206,7 +207,9 @@ void TimeSliceWeights::serve(double span) {
       const double rounds = span / (turn - used + slice);  // while it fills its time slices
       process.rounds += rounds;
       process.filled += rounds * slice;
-      process.least += span * slice / longest_turn;
+      // Between the rests of others that never have more than a time slice it may have had a turn in none.
+      const bool others_fill = filling > (process.burst > own_slice ? 1 : 0);
+      if (busy == 1 || others_fill) process.least += span * slice / longest_turn;
       if (busy > 1) process.switched += span / turn * switches_of_one(busy);
       // It has more at a time than it has said.
       process.had_at_least(process.certain(own_slice));

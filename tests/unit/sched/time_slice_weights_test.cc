@@ -453,5 +453,16 @@ TEST_F(TimeSliceWeightsTest, LoadsOfUnknownOnesAreIgnored) {
   EXPECT_EQ(weights_.active(), 0);
 }
 
+// It is served in the other's pauses alone, and once in each.
+TEST_F(TimeSliceWeightsTest, WhoFillsWhatAnotherLeavesIsNotChargedForTurnsThatItNeverHad) {
+  programs_.reserve(2);
+  Program& fills = add(1, 10, 10 * kMillisecond, 100 * kMicrosecond);
+  Program& pauses = add(2, 90, 12 * kMillisecond, kMillisecond);
+  fills.knows = pauses.knows = true;
+  run_for(8 * kSecond);
+  EXPECT_GE(progress(fills, 8 * kSecond), 0.095);
+  EXPECT_GE(progress(pauses, 8 * kSecond), 0.88);
+}
+
 }  // namespace
 }  // namespace bandsaw::sched
