@@ -107,7 +107,7 @@ double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::ui
   if (is_long && rests == 1 && !alone) had = process.as_alone(had);
   // Each rest of it cost switches, whoever had the engine when samples were taken.
   const double switched = alone ? 0 : std::max(0.0, rests * switches_of_one(active_processes()) - process.switched);
-  // What it regularly loses, as its caches, is everybody's loss: of that, those who never rest have their parts.
+  // What it loses at every interruption went to nobody: who never rests is charged its fraction of that.
   const double lost = std::max(0.0, process.taken - std::max(process.charged, had));
   const double beyond = process.taken - had - switched - lost * (1 - unresting_fraction());
   charge(entry, had - process.charged);

@@ -20,8 +20,8 @@
 //   than that of others.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
 //   within reservation and cap. The lag is what it was promised and did not have.
-// - What programs that rest had less than they were taken to have, those had that never rest; but of what they always
-//   have less, as their caches are cold after each interruption, these have had their fraction alone.
+// - What programs that rest had less than expected went to programs that never rest, and is charged to them. What is
+//   lost at every interruption, as by cold caches, went to nobody: of that they are charged their fraction.
 // - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
 //   is owed for what it could not use.
 // - A turn is a little longer or shorter than usual if the work that a program has at a time then fills its time
