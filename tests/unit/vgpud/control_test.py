@@ -259,11 +259,19 @@ class TestControl(DaemonCase):
             output += os.read(terminal, 65536)
         return output
 
+    @staticmethod
+    def settings_of_a_new_terminal():
+        ends = os.openpty()
+        settings = termios.tcgetattr(ends[0])
+        for end in ends:
+            os.close(end)
+        return settings
+
     def test_top_in_a_terminal(self):
         self.ok("create", "web0", "--memory", "1G")
         for end in (b"q", b"\x03", b"/web\n\x03", signal.SIGTERM):
+            before = self.settings_of_a_new_terminal()  # those of this one may be the program's before we ask
             pid, terminal = self.in_a_terminal(24, 80, "top", "--interval", "0.05")
-            before = termios.tcgetattr(terminal)
             output = self.read_until(terminal, b"web0")
             assert termios.tcgetattr(terminal)[3] != before[3]
             if isinstance(end, bytes):
