@@ -1,13 +1,21 @@
-// Giving the core away while one polls.
+// Whether one may poll, and giving the core away while one does.
 #pragma once
 
 #include <sched.h>
 
+#include <thread>
 #include <utility>
 
 #include "memory/base/clock.h"
 
 namespace bandsaw {
+
+// Where cores are few, whoever polls for long takes one from the program that is waited for, or that waits.
+inline bool has_many_cores() {
+  constexpr unsigned kMany = 8;
+  static const unsigned cores = std::thread::hardware_concurrency();
+  return cores >= kMany;
+}
 
 // Of one poll.
 class CoreWatch {

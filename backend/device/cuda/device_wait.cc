@@ -1,25 +1,18 @@
 // Waiting for the GPU: for a moment on the caller's thread, which sees the end soonest, then on a waiter's.
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "backend/device/cuda/cuda_device.h"
 #include "backend/device/cuda/nap.h"
+#include "memory/base/yield.h"
 
 namespace bandsaw::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length. Where
-// cores are few, who polls takes one from the program.
+// Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length.
 constexpr std::chrono::microseconds kPollFewCores{1000}, kPollManyCores{5000};
-constexpr unsigned kManyCores = 8;
-
-Clock::duration inline_poll_budget() {
-  static const unsigned cores = std::thread::hardware_concurrency();
-  return cores >= kManyCores ? kPollManyCores : kPollFewCores;
-}
 
 // The call, when it does not block any more: the driver's own waits take a whole processor. `look` costs nothing, or
 // `ask` is asked only between naps.
@@ -100,7 +93,7 @@ void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, co
 bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
                               const std::function<CUresult()>& call, const Done& done) {
   CUresult result = enter(context);
-  const auto until = Clock::now() + inline_poll_budget();
+  const auto until = Clock::now() + (has_many_cores() ? kPollManyCores : kPollFewCores);
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
     if (now != CUDA_ERROR_NOT_READY) return over(now, call, done), true;
@@ -162,9 +155,9 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   if (streams_->some_capture()) return wait(waited, [this] { return driver_->cuCtxSynchronize(); }, done);
   if (waited->work.finished()) return nothing_to_wait_for(waited, done);
   constexpr size_t kFew = 4, kMany = 8;
-  std::vector<Unseen> unseen;
-  if (!waited->apart.finished() || !waited->blocking.finished()) unseen = unseen_streams(waited);
   const bool none_apart = waited->apart.finished();
+  std::vector<Unseen> unseen;
+  if (!none_apart || !waited->blocking.finished()) unseen = unseen_streams(waited);
   std::vector<CUstream> streams{CU_STREAM_LEGACY};
   for (const auto& [stream, count] : unseen) {
     if (stream->apart && !none_apart) streams.push_back(stream->handle);

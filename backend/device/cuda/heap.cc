@@ -70,8 +70,7 @@ Heap::~Heap() {
   spare_maker_.pause();
   for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
   for (const auto& slab : slabs_) unmap(slab->mapping);
-  drop_empty_slab();
-  drop_kept();
+  drop_uncharged();
   drop_spares();
   if (spare_) host_->charge_memory(-static_cast<int64_t>(Spare::held(granularity_)));
   spare_ = nullptr;
@@ -144,10 +143,7 @@ CUresult Heap::allocate_small(uint64_t bytes, uint64_t at, Allocation* allocatio
 
 // `at`: what is to lie in it; 0: whatever comes.
 CUresult Heap::add_slab(uint64_t at) {
-  if (at != 0) {  // what is kept may be in the way
-    drop_empty_slab();
-    drop_kept();
-  }
+  if (at != 0) drop_uncharged();  // which may be in the way
   if (empty_slab_) {
     if (!host_->charge_memory(static_cast<int64_t>(empty_slab_->mapping.bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
     slabs_.push_back(std::exchange(empty_slab_, nullptr));
@@ -160,17 +156,19 @@ CUresult Heap::add_slab(uint64_t at) {
   return result;
 }
 
-void Heap::drop_empty_slab() {
-  if (const auto slab = std::exchange(empty_slab_, nullptr)) {
-    vacate(slab->mapping.address, slab->mapping.bytes);
-    driver_->cuMemRelease(slab->mapping.handle);
-  }
+void Heap::drop_uncharged() {
+  if (const auto slab = std::exchange(empty_slab_, nullptr)) give_up(slab->mapping);
+  drop_kept();
+}
+
+void Heap::give_up(const Mapping& mapping) {
+  vacate(mapping.address, mapping.bytes);
+  driver_->cuMemRelease(mapping.handle);
 }
 
 void Heap::trim() {
   std::lock_guard lock(mutex_);
-  drop_empty_slab();
-  drop_kept();
+  drop_uncharged();
 }
 
 bool Heap::may_keep(const Mapping& mapping) const { return !spare_ && !mapping.shared && mapping.bytes <= kKeptMost; }
@@ -190,8 +188,7 @@ void Heap::drop_kept(uint64_t most) {
     const Mapping oldest = kept_.front();
     kept_.erase(kept_.begin());
     bytes -= oldest.bytes;
-    vacate(oldest.address, oldest.bytes);
-    driver_->cuMemRelease(oldest.handle);
+    give_up(oldest);
   }
 }
 
@@ -199,7 +196,7 @@ CUresult Heap::allocate_large(uint64_t bytes, uint64_t at, Allocation* allocatio
   std::optional<Mapping> kept;
   {
     std::lock_guard lock(mutex_);
-    if (at != 0) drop_kept();  // which may be in the way
+    if (at != 0) drop_uncharged();  // which may be in the way
     kept = take_kept(round_up(bytes, granularity_));
   }
   Mapping mapping = kept.value_or(Mapping{});

@@ -117,7 +117,8 @@ class Heap {
   CUresult unmap(const Mapping& mapping);
   CUresult allocate_small(uint64_t bytes, uint64_t at, Allocation* allocation, uint64_t* address);
   CUresult add_slab(uint64_t at);
-  void drop_empty_slab();  // with mutex_
+  void drop_uncharged();  // with mutex_: all that is mapped for later allocations
+  void give_up(const Mapping& mapping);
   bool may_keep(const Mapping& mapping) const;
   // Both with mutex_. Null: nothing of that size is kept.
   std::optional<Mapping> take_kept(uint64_t bytes);

@@ -56,8 +56,7 @@ CUresult Heap::leave(CUcontext context) {
   std::lock_guard lock(mutex_);
   if (!away_.empty()) return CUDA_SUCCESS;
   drop_spares();
-  drop_empty_slab();
-  drop_kept();
+  drop_uncharged();
   away_ = all_on_device();
   for (const Mapping* const mapping : away_) away_pages_.bytes += mapping->bytes;
   if (away_.empty()) return CUDA_SUCCESS;

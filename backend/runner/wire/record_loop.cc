@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 // them: waking up takes as long as many calls. Where cores are few, polling for long keeps the guest's own thread from
 // running.
 constexpr microseconds kPollBudgetMin{50}, kPollBudgetFewCores{100}, kPollBudgetManyCores{10000};
-constexpr unsigned kManyCores = 8;
 // Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
 constexpr microseconds kSomewhatLonger{200};
 constexpr microseconds kYieldEvery{5};
@@ -51,7 +50,7 @@ RecordLoop::RecordLoop(Process* process, UniqueFd kick)
     : process_(process),
       kick_(std::move(kick)),
       command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      poll_budget_max_(std::thread::hardware_concurrency() >= kManyCores ? kPollBudgetManyCores : kPollBudgetFewCores),
+      poll_budget_max_(has_many_cores() ? kPollBudgetManyCores : kPollBudgetFewCores),
       poll_budget_(kPollBudgetMin) {
   process_->set_others_wait([this] { return is_wanted(); });
 }

@@ -123,11 +123,14 @@ class TimeSliceWeightsTest : public testing::Test {
     for (const Program& program : programs_) slices.push_back(weights_.slice(program.vgpu));
     if (std::exchange(slices_, slices) != slices) turn_ = 0;
   }
+  bool others_have_work(const Program& program) const {
+    return std::ranges::any_of(programs_,
+                               [&](const Program& other) { return &other != &program && other.has_work(now_); });
+  }
   void serve(Program& program) {
     program.longest_wait = std::max(program.longest_wait, now_ - program.ready_since);
     const Time slice = weights_.slice(program.vgpu, static_cast<uint32_t>(&program - &programs_[0]));
-    bool alone = true;
-    for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
+    const bool alone = !others_have_work(program);
     if (program.can_keep && program.busy != 0 && program.pause <= kMillisecond && weights_.keeps(program.vgpu))
       return serve_kept(program, slice);
     const Time lost = alone ? 0 : std::min(program.lost, slice / 2);
@@ -175,8 +178,7 @@ class TimeSliceWeightsTest : public testing::Test {
       program.left = program.work();
     }
     program.ready_since = now_;
-    const auto waits = [&](const Program& other) { return &other != &program && other.has_work(now_); };
-    if (std::ranges::any_of(programs_, waits)) pass(kSwitch);
+    if (others_have_work(program)) pass(kSwitch);
   }
   void pass(Time span) {
     for (const Time end = now_ + span; now_ < end;) {
