@@ -23,8 +23,17 @@
     }                                                                       \
   } while (0)
 
-__global__ void spin(volatile long long* at, int turns) {
+__device__ long long now_ns() {
+  long long time = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+
+// Leaves how long it ran by the GPU's own clock.
+__global__ void spin(volatile long long* at, int turns, long long* ran_ns) {
+  const long long begin = now_ns();
   for (int i = 0; i < turns; i++) *at = *at + i;
+  *ran_ns = now_ns() - begin;
 }
 
 __global__ void twice(float* at, int count) {
@@ -117,10 +126,11 @@ int main() {
   CUPTI(cuptiActivityRegisterTimestampCallback([]() -> uint64_t { return ticks(); }));
   CUPTI(cuptiActivityRegisterCallbacks(requested, completed));
   cudaStream_t stream;
-  long long* memory = nullptr;
+  long long *memory = nullptr, *ran_ns = nullptr;
   CHECK(cudaMalloc(&memory, 4 << 20));
+  CHECK(cudaMalloc(&ran_ns, sizeof *ran_ns));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  spin<<<1, 1, 0, stream>>>(memory, 1);  // what is compiled is not measured below
+  spin<<<1, 1, 0, stream>>>(memory, 1, ran_ns);  // what is compiled is not measured below
   CHECK(cudaDeviceSynchronize());
   static float host[1 << 20];
   float* pinned = nullptr;
@@ -139,7 +149,7 @@ int main() {
   CUPTI(cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1, 7));
   CHECK(cudaMemset(memory, 0, 4 << 20));
   const unsigned long long before = ticks();
-  spin<<<1, 1, 0, stream>>>(memory, 2000000);
+  spin<<<1, 1, 0, stream>>>(memory, 2000000, ran_ns);
   CHECK(cudaStreamSynchronize(stream));
   std::printf("seen %llu\n", ticks() - before);
   CUPTI(cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &popped));
@@ -157,6 +167,9 @@ int main() {
   size_t dropped = 1;
   CUPTI(cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped));
   std::printf("dropped %zu\n", dropped);
+  long long ran = 0;
+  CHECK(cudaMemcpy(&ran, ran_ns, sizeof ran, cudaMemcpyDeviceToHost));
+  std::printf("ran %lld\n", ran);
   CHECK(cudaDeviceReset());
   CUPTI(cuptiUnsubscribe(subscriber));
   CUPTI(cuptiFinalize());

@@ -45,10 +45,23 @@ struct EventTag {
   }
 };
 
-// More descriptors of one session than this do not wait to be closed.
-constexpr size_t kReleasingMax = 1024;
+// A session is not read while more than this of what it has handed over is held or waits to be closed: the driver can
+// take its time with that, and another thread does it. A packet with descriptors counts two at most.
+constexpr long kHandedOverMax = 1024;
+constexpr Time kLookAtClosed = 2 * sched::kMillisecond;
 // Nothing is waited for: events wake it, and after this long it looks by itself.
 constexpr Time kLongestSleep = 30 * sched::kSecond;
+
+// `owner` is held until the groups are gone.
+std::shared_ptr<const ChannelGroups> owned_by(std::shared_ptr<const void> owner,
+                                              std::unique_ptr<ChannelGroups> groups) {
+  struct Owned {
+    std::shared_ptr<const void> owner;
+    std::unique_ptr<ChannelGroups> groups;
+  };
+  const auto owned = std::make_shared<Owned>(std::move(owner), std::move(groups));
+  return {owned, owned->groups.get()};
+}
 
 class ArbiterThread final : public Arbiter {
  public:
@@ -140,7 +153,7 @@ class ArbiterThread final : public Arbiter {
     disconnect(vgpu);
     const uint32_t number = next_session_++;
     watch(socket.get(), {EventTag::kSocket, number});
-    sessions_[number] = {vgpu, std::move(socket), nullptr, false};
+    sessions_[number] = {vgpu, std::move(socket), nullptr, std::make_shared<char>(), false, false};
   }
 
   void set_memory(const std::string& vgpu, const std::optional<MemoryTerms>& terms) override {
@@ -175,7 +188,11 @@ class ArbiterThread final : public Arbiter {
     std::string vgpu;
     UniqueFd socket;
     std::unique_ptr<GateMemory> gates;  // null before the session has greeted
+    std::shared_ptr<const void> owner;  // held by all descriptors of it, too, until they are closed
+    bool held_up = false;               // it is not read
     bool scolded = false;               // it has sent something impossible, which was logged
+
+    bool hands_over_too_much() const { return owner.use_count() > kHandedOverMax; }
   };
 
   template <typename Change>
@@ -189,6 +206,10 @@ class ArbiterThread final : public Arbiter {
     epoll_event event{.events = EPOLLIN | how, .data = {.u64 = tag.pack()}};
     ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
+  void watch_again(int fd, EventTag tag, uint32_t events) {
+    epoll_event event{.events = events, .data = {.u64 = tag.pack()}};
+    ::epoll_ctl(poll_.get(), EPOLL_CTL_MOD, fd, &event);
+  }
   void poke() { signal_event(poke_.get()); }
   void disconnect(const std::string& vgpu);
   void greeted(uint32_t number, Time now);
@@ -198,6 +219,7 @@ class ArbiterThread final : public Arbiter {
   void on_runner_end(uint32_t number, uint32_t slot, Time now);
   void carry_out_orders();
   Time lend(Time now);
+  Time read_held_up(Time now);
   void end_runner(const RunnerEnd& end);
   TimeSliceSetter::Target channel_groups_of(const TimeSliceOrder& order) const;
   void time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why);
@@ -238,7 +260,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   Session& session = sessions_[number];
   std::vector<UniqueFd> refused;
   auto gates = GateMemory::receive(session.socket.get(), &refused);
-  if (!refused.empty()) setter_.close(std::move(refused));
+  if (!refused.empty()) setter_.close(std::move(refused), session.owner);
   if (!gates.ok()) {
     log::error(log::About{session.vgpu}, "no gates, so its shares do not hold: {}", gates.status().message());
     return disconnect(std::string(session.vgpu));
@@ -266,6 +288,14 @@ void ArbiterThread::on_event(EventTag tag, Time now) {
 
 void ArbiterThread::on_packet(uint32_t number, Time now) {
   Session& session = sessions_[number];
+  if (session.hands_over_too_much() && !session.held_up) {
+    session.held_up = true;
+    return watch_again(session.socket.get(), {EventTag::kSocket, number}, 0);
+  }
+  if (session.held_up) {  // nothing is watched but its end
+    log::info(log::About{session.vgpu}, "the session has left the arbiter");
+    return disconnect(std::string(session.vgpu));
+  }
   std::byte buffer[sizeof(GateMessage) + 1];
   std::vector<UniqueFd> fds;
   const auto length = receive_packet(session.socket.get(), buffer, &fds);
@@ -275,13 +305,9 @@ void ArbiterThread::on_packet(uint32_t number, Time now) {
     log::info(log::About{session.vgpu}, "the session has left the arbiter");
     return disconnect(std::string(session.vgpu));
   }
-  if (setter_.releasing() > kReleasingMax) {
-    log::error(log::About{session.vgpu}, "the session hands over more descriptors than can be closed; without it");
-    return disconnect(std::string(session.vgpu));
-  }
   Status status = length.status();
   if (status.ok()) status = take_packet(number, std::span(buffer).first(length.value()), fds, now);
-  if (!fds.empty()) setter_.close(std::move(fds));
+  if (!fds.empty()) setter_.close(std::move(fds), session.owner);
   if (!status.ok() && !std::exchange(session.scolded, true))
     log::warn(log::About{session.vgpu}, "its session has sent what is no use: {}", status.message());
 }
@@ -305,7 +331,8 @@ Status ArbiterThread::take_packet(uint32_t number, std::span<const std::byte> pa
     if (status.ok() && !is_pidfd(fds[1].get())) status = Status::error(EPROTO, "a runner's pidfd is none");
     if (status.ok()) {
       const EventTag tag{EventTag::kRunner, number, slot};
-      status = channel_groups_.put(number, slot, std::move(groups.value()), std::move(fds[1]), tag.pack());
+      auto owned = owned_by(sessions_[number].owner, std::move(groups.value()));
+      status = channel_groups_.put(number, slot, std::move(owned), std::move(fds[1]), tag.pack());
     }
   }
   core_.set_channel_groups(vgpu, slot, status.ok() ? count : 0, now);
@@ -381,6 +408,19 @@ void ArbiterThread::time_slice_changed(const TimeSliceOrder& order, const TimeSl
   poke();
 }
 
+// Returns when to look again.
+Time ArbiterThread::read_held_up(Time now) {
+  Time next = ArbiterCore::kNever;
+  for (auto& [number, session] : sessions_) {
+    if (session.held_up && !session.hands_over_too_much()) {
+      session.held_up = false;
+      watch_again(session.socket.get(), {EventTag::kSocket, number}, EPOLLIN);
+    }
+    if (session.held_up) next = now + kLookAtClosed;
+  }
+  return next;
+}
+
 void ArbiterThread::run() {
   pthread_setname_np(pthread_self(), "arbiter");
   // While it waits for a processor, engines stand still. What it does at a time is short and bounded.
@@ -397,7 +437,7 @@ void ArbiterThread::run() {
     for (int i = 0; i < count; ++i) on_event(EventTag::unpack(events[i].data.u64), now);
     next = core_.run(now);
     carry_out_orders();
-    next = std::min(next, lend(now));
+    next = std::min({next, lend(now), read_held_up(now)});
     for (const RunnerEnd& end : core_.take_runner_ends()) end_runner(end);
   }
 }

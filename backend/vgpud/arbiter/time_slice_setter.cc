@@ -44,8 +44,9 @@ void TimeSliceSetter::release(Target target) {
   leave(std::move(target));
 }
 
-void TimeSliceSetter::close(std::vector<UniqueFd> descriptors) {
-  leave(std::make_shared<std::vector<UniqueFd>>(std::move(descriptors)));
+void TimeSliceSetter::close(std::vector<UniqueFd> descriptors, std::shared_ptr<const void> owner) {
+  leave(std::make_shared<std::pair<std::shared_ptr<const void>, std::vector<UniqueFd>>>(std::move(owner),
+                                                                                        std::move(descriptors)));
 }
 
 void TimeSliceSetter::leave(std::shared_ptr<const void> thing) {
@@ -54,11 +55,6 @@ void TimeSliceSetter::leave(std::shared_ptr<const void> thing) {
     leaving_.push_back(std::move(thing));
   }
   released_.notify_one();
-}
-
-size_t TimeSliceSetter::releasing() const {
-  std::lock_guard lock(mutex_);
-  return leaving_.size() + letting_go_;
 }
 
 Status TimeSliceSetter::carry_out(const TimeSliceOrder& order, const Target& target) const {
@@ -104,11 +100,9 @@ void TimeSliceSetter::release_all() {
     released_.wait(lock, [this] { return stop_ || !leaving_.empty(); });
     if (stop_ && leaving_.empty()) return;
     std::vector<std::shared_ptr<const void>> gone = std::exchange(leaving_, {});
-    letting_go_ = gone.size();
     lock.unlock();
     gone.clear();
     lock.lock();
-    letting_go_ = 0;
   }
 }
 

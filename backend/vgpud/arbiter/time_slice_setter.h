@@ -37,8 +37,8 @@ class TimeSliceSetter {
   void set(TimeSliceOrder order, Target target);
   // Forgets the orders for it and lets go of it, soon.
   void release(Target target);
-  void close(std::vector<UniqueFd> descriptors);
-  size_t releasing() const;  // how many things have not been let go of yet
+  // `owner` is held until they are closed.
+  void close(std::vector<UniqueFd> descriptors, std::shared_ptr<const void> owner);
 
  private:
   using Key = std::pair<std::string, uint32_t>;
@@ -55,12 +55,11 @@ class TimeSliceSetter {
 
   const Failed failed_;
   const Changed changed_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable ordered_, released_;
   std::deque<Key> turns_;  // guarded by mutex_, as the rest; each slot that has an order, once
   std::map<Key, Order> orders_;
   std::vector<std::shared_ptr<const void>> leaving_;
-  size_t letting_go_ = 0;
   bool stop_ = false;
   std::thread setting_, releasing_;
 };

@@ -2,6 +2,7 @@
 // there is a node with its number that nobody opens: enough for everything but a call of the driver.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -65,11 +66,11 @@ class ArbiterThreadTest : public testing::Test {
     greet();
   }
   // A new connection of the session's.
-  void greet() {
+  void greet(const std::string& vgpu = "web0") {
     int pair[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     session_.reset(pair[0]);
-    arbiter_->connect("web0", UniqueFd(pair[1]));
+    arbiter_->connect(vgpu, UniqueFd(pair[1]));
     const UniqueFd page(::memfd_create("usage page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     ASSERT_EQ(::ftruncate(page.get(), sizeof(GrantPage)), 0);
     ASSERT_EQ(::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
@@ -103,9 +104,9 @@ class ArbiterThreadTest : public testing::Test {
     message.channel_groups.count = count;
     return say(message, {device_.get(), child.descriptor()});
   }
-  bool comes_to(uint32_t groups) {
+  bool comes_to(uint32_t groups, size_t vgpu = 0) {
     for (int i = 0; i < 2000; ++i) {
-      if (arbiter_->use().at(0).channel_groups == groups) return true;
+      if (arbiter_->use().at(vgpu).channel_groups == groups) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
@@ -240,6 +241,68 @@ TEST_F(ArbiterThreadTest, ManyPacketsLeaveNoDescriptorsBehind) {
   for (int i = 0; i < 1000 && open_descriptors() != before; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(open_descriptors(), before);
+}
+
+// Closing such a socket takes a second: what was written is not read.
+UniqueFd slow_to_close() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
+  if (::listen(listener.get(), 1) != 0) return {};
+  if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
+  static UniqueFd reader;
+  reader.reset(::accept(listener.get(), nullptr, nullptr));
+  const linger lingering{.l_onoff = 1, .l_linger = 1};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &lingering, sizeof lingering);
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  const std::vector<char> bytes(1 << 16);
+  while (::write(socket.get(), bytes.data(), bytes.size()) > 0) continue;
+  ::fcntl(socket.get(), F_SETFL, 0);
+  return socket;
+}
+
+// While they wait to be closed, their session is not read, and it alone.
+TEST_F(ArbiterThreadTest, DescriptorsThatAreSlowToCloseHoldTheirSessionUpAlone) {
+  EngineShares shares;
+  shares.fill({.percent = 50, .reservation = 0, .cap = 100, .priority = 0});
+  ASSERT_TRUE(arbiter_->add("web1", shares).ok());
+  Child child;
+  GateMessage message{.type = GateMessageType::kChannelGroups, .slot = 0, .channel_groups = {}};
+  message.channel_groups.count = 1;
+  {
+    const UniqueFd slow = slow_to_close();
+    ASSERT_TRUE(slow);
+    ASSERT_TRUE(say(message, {device_.get(), slow.get()}).ok());
+  }
+  ::fcntl(session_.get(), F_SETFL, O_NONBLOCK);
+  int said = 0;
+  for (int refused = 0; said < 3000 && refused < 100;) {
+    const Status status = say_groups(0, 1 + said % 2, child);
+    if (status.ok()) {
+      ++said;
+      continue;
+    }
+    ASSERT_EQ(status.code(), EAGAIN);
+    ++refused;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GT(said, static_cast<int>(kGateSlots)) << "a runner in each slot would be too many";
+  EXPECT_LT(said, 3000) << "all was taken while nothing could be closed";
+  const UniqueFd held_up = std::move(session_);
+  const UniqueFd doorbell = std::move(doorbell_);
+  greet("web1");
+  ASSERT_TRUE(say_groups(0, 7, child).ok());
+  EXPECT_TRUE(comes_to(7, 1)) << "the other one is held up too";
+  session_.reset(::dup(held_up.get()));
+  ::fcntl(session_.get(), F_SETFL, 0);
+  ASSERT_TRUE(say_groups(0, 9, child).ok());
+  EXPECT_TRUE(comes_to(9));
+  EXPECT_TRUE(connected());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 #include <string>
+#include <thread>
 
 namespace bandsaw {
 namespace {
@@ -205,8 +206,12 @@ TEST(TimeSliceSetter, NobodyWaitsForWhatIsSlowToClose) {
   setter.release(std::move(slow));
   setter.set({"b", 0, 2}, other);
   EXPECT_TRUE(other->wait_seen({2}));
-  EXPECT_GE(setter.releasing(), 1u);
+  const auto owner = std::make_shared<char>();
+  setter.close({}, owner);
+  EXPECT_EQ(owner.use_count(), 2) << "its descriptors are closed before what was let go of earlier";
   may_go.set_value();
+  for (int i = 0; i < 2000 && owner.use_count() > 1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(owner.use_count(), 1);
 }
 
 }  // namespace
