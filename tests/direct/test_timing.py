@@ -75,8 +75,9 @@ def test_what_makes_no_sense_is_refused(words: list[str]):
 
 @pytest.mark.parametrize(("words", "says"), [
     ([], "no file is named"), (["--gpu", "x", "f"], "there are h200, gtx480"),
-    (["--policy", "x", "f"], "there are lrr, gto, two-level, elf"), (["--requeue", "-1", "f"], "not a number"),
-    (["--l1"], "needs a value"), (["--strange", "1", "f"], "no option --strange"), (["/nonexistent"], "no file"),
+    (["--policy", "x", "f"], "there are lrr, gto, two-level, ccws, dyncta, elf"),
+    (["--requeue", "-1", "f"], "not a number"), (["--l1"], "needs a value"),
+    (["--strange", "1", "f"], "no option --strange"), (["/nonexistent"], "no file"),
     (["/bin/true"], "not a trace"), (["/dev/zero"], "no file")])
 def test_the_tool_says_what_is_wrong(words: list[str], says: str):
     done = subprocess.run([timing.tool(), *words], capture_output=True, text=True, check=False)

@@ -29,6 +29,7 @@ BENCHMARKS = {
     "hostile": "how much a program is held up by what another tenant tries",
     "sandbox": "what the sandbox of sessions and runners costs",
     "paper": "figures of the papers that Bandsaw builds on, remade",
+    "timing": "the software device's timing model against a GPU",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

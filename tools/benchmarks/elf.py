@@ -34,7 +34,9 @@ def _prefetch(threshold: int) -> tuple[str, ...]:
 
 ALL = (*ELF, *CAR, *_prefetch(16))  # the paper's ELF++
 WAYS = {"NewCAR": (*GTO, *CAR), "prefetch": (*GTO, *_prefetch(16)), "ELF": ELF, "ELF++": ALL,
-        "LRR": ("--policy", "lrr"), "2-LV": ("--policy", "two-level")}
+        "LRR": ("--policy", "lrr"), "2-LV": ("--policy", "two-level"),
+        "CCWS": ("--policy", "ccws"), "DYNCTA": ("--policy", "dyncta")}
+COMPARED = ("LRR", "2-LV", "CCWS", "DYNCTA", "ELF++")
 LARGE_L1 = ("--l1", "48")
 
 
@@ -128,11 +130,11 @@ def sensitivity() -> Values:
 
 
 def schedulers() -> Values:
-    return {(way, "mean"): mean_faster(WAYS[way]) for way in ("LRR", "2-LV", "ELF++")}
+    return {(way, "mean"): mean_faster(WAYS[way]) for way in COMPARED}
 
 
 def large_l1() -> Values:
-    return {(way, "mean"): mean_faster((*WAYS[way], *LARGE_L1), (*GTO, *LARGE_L1)) for way in ("LRR", "2-LV", "ELF++")}
+    return {(way, "mean"): mean_faster((*WAYS[way], *LARGE_L1), (*GTO, *LARGE_L1)) for way in COMPARED}
 
 
 FIGURES = {"stalls": stalls, "performance": performance, "look-ups": look_ups, "sensitivity": sensitivity,

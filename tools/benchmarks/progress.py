@@ -194,7 +194,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
                         "left out. What tenants do alone natively is measured in any case")
     parser.add_argument("--seconds", type=float, help="of each run (8; alone, half of it and at most 3)")
     parser.add_argument("--variety", action="store_true", help="instead of the cases: each of a dozen PyTorch programs "
-                        "that differ in kernels, waits and pauses, beside training 25:75 and beside sgemm 50:50")
+                        "that differ in kernels, waits and pauses, beside training 25:75 and beside sgemm 50:50, "
+                        "then some of them in threes and fours")
     parser.add_argument("--quick", action="store_true", help="runs of 2.5 s of the few cases that say most")
     parser.add_argument("--list", action="store_true", help="print the cases and measure nothing")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")

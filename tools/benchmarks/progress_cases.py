@@ -154,13 +154,22 @@ def _pairs(programs: list[str]) -> list[Case]:
             for second in programs[place + 1:] for share in (90, 75, 50)]
 
 
+MIXES = [("training", "resnet", "solver"), ("inference", "perceptron", "threads"), ("lstm", "feeding", "embedding"),
+         ("sgemm", "lstm", "fourier", "feeding"), ("training", "unique", "captured", "products")]
+MIX_SHARES = {3: (50, 30, 20), 4: (40, 30, 20, 10)}
+
+
 def variety() -> list[Case]:
-    """Each of VARIETY beside training, which is promised more, and beside one whose kernels are long."""
-    def pair(name: str, other: str, share: int) -> Case:
-        wanted = tuple(Want(TIME_SLICED, "progress", f">= {0.97 * part / 100:.4g}", number)
-                       for number, part in enumerate((share, 100 - share)))
-        return Case(f"{name}+{other} {share}:{100 - share}", (Who(name, share), Who(other, 100 - share)), wanted)
-    return [pair(name, other, share) for other, share in (("training", 25), ("sgemm", 50)) for name in VARIETY]
+    """Each of VARIETY beside training, which is promised more, and beside one whose kernels are long; then some of them
+    in threes and fours."""
+    def mix(programs: tuple[str, ...], shares: tuple[int, ...]) -> Case:
+        wanted = tuple(Want(TIME_SLICED, "progress", f">= {0.97 * share / 100:.4g}", number)
+                       for number, share in enumerate(shares))
+        return Case(f"{'+'.join(programs)} {':'.join(str(share) for share in shares)}",
+                    tuple(Who(program, share) for program, share in zip(programs, shares)), wanted)
+    pairs = [mix((name, other), (share, 100 - share)) for other, share in (("training", 25), ("sgemm", 50))
+             for name in VARIETY]
+    return pairs + [mix(programs, MIX_SHARES[len(programs)]) for programs in MIXES]
 
 
 def _copies() -> list[Case]:

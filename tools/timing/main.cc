@@ -31,7 +31,7 @@ Replays what the software device has recorded of kernels (tools/guest-run --dire
 prints cycles, why warp schedulers did not issue, and hit rates, by kernel.
 
   --gpu NAME        h200 (as it comes) or gtx480
-  --policy NAME     of warp schedulers: gto (as it comes), lrr, two-level, elf
+  --policy NAME     of warp schedulers: gto (as it comes), lrr, two-level, ccws, dyncta, elf
   --requeue N       accesses that L1 refuses wait in a queue of N, others pass them (NewCAR); 0: none
   --prefetch N      the next line of code is fetched while fewer misses than N are on their way; 0: never
   --points N        program points that ELF's hardware has; 0: as many as there are

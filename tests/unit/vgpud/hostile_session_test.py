@@ -84,7 +84,7 @@ class TestHostileSession(DaemonCase):
             time.sleep(0.5)
             begin = time.monotonic()
             self.show("web0")
-            assert time.monotonic() - begin < 2
+            assert time.monotonic() - begin < 15  # the session sleeps for twice as long
             creating.kill()
             creating.wait()
 

@@ -39,7 +39,7 @@ class TestSuspend(DaemonCase):
         begin = time.monotonic()
         for words in (["suspend", "a"], ["resume", "a"], ["move", "a", "soft:1"]):
             self.refused(1, why, *words)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 30  # it is under way for as long as this runs
 
     def test_a_file_that_is_to_come_has_its_room_in_the_hosts_memory(self):
         """Of programs that were not here before: nobody knows how much it has until it is read."""

@@ -32,14 +32,15 @@ Cache::Line* Cache::victim(uint64_t line) {
 Cache::Line* Cache::replace(uint64_t line, uint64_t* evicted) {
   Line* const way = victim(line);
   if (!way) return nullptr;
-  *evicted = way->valid && way->changed ? way->address : 0;
+  displaced_ = way->valid ? way->address : 0;
+  *evicted = way->changed ? displaced_ : 0;
   *way = {};
   way->address = line;
   return way;
 }
 
 Access Cache::read(uint64_t line, uint32_t sectors, uint64_t waiter, uint64_t* evicted) {
-  *evicted = 0;
+  *evicted = displaced_ = 0;
   Line* found = find(line);
   if (found) found->used = ++clock_;
   if (found && (found->valid & sectors) == sectors) return Access::kHit;

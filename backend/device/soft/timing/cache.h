@@ -29,7 +29,8 @@ class Cache {
   // Writes all of the sectors: they are there afterwards. false: no way is free.
   bool write(uint64_t line, uint32_t sectors, uint64_t* evicted);
   bool holds(uint64_t line, uint32_t sectors) const;
-  void drop(uint64_t line);  // unless it is on its way
+  uint64_t displaced() const { return displaced_; }  // by the last read(), changed or not; 0: nothing
+  void drop(uint64_t line);                          // unless it is on its way
   // The miss has come: who waited, in their order.
   std::vector<uint64_t> fill(uint64_t line);
   // What a miss has to bring.
@@ -57,7 +58,7 @@ class Cache {
   const uint32_t sets_, misses_most_, merged_most_;
   std::vector<Line> lines_;
   std::unordered_map<uint64_t, Miss> pending_;
-  uint64_t clock_ = 0;
+  uint64_t clock_ = 0, displaced_ = 0;
 };
 
 }  // namespace bandsaw::soft::timing

@@ -4,11 +4,13 @@
 
 namespace bandsaw::soft::timing {
 
-LoadStoreUnit::LoadStoreUnit(const Machine& machine, uint32_t sm, uint32_t requeue_slots, MemorySystem* memory)
+LoadStoreUnit::LoadStoreUnit(const Machine& machine, uint32_t sm, uint32_t requeue_slots, MemorySystem* memory,
+                             LostLocality* lost)
     : machine_(machine),
       sm_(sm),
       requeue_slots_(requeue_slots),
       memory_(memory),
+      lost_(lost),
       l1d_(machine.l1d, machine.l1d_misses, machine.merged_misses) {}
 
 void LoadStoreUnit::push(uint32_t warp, Kind kind, const Cursor::Access& access, uint64_t tag) {
@@ -99,6 +101,7 @@ bool LoadStoreUnit::try_line(const Line& line, uint64_t now) {
   if (line.kind == Kind::kLoad) return try_read(line, now);
   if (!memory_->accepts(sm_)) return false;
   l1d_.drop(line.line);
+  if (lost_) lost_->dropped(line.line);
   const bool atomic = line.kind == Kind::kAtomic;
   memory_->send({atomic ? MemoryRequest::Kind::kAtomic : MemoryRequest::Kind::kStore, sm_, line.line, line.sectors,
                  line.running});
@@ -116,6 +119,7 @@ bool LoadStoreUnit::try_read(const Line& line, uint64_t now) {
     ++counts_.l1_hits;
     hits_.push_back({now + machine_.hit_latency, line.running});
   } else if (access == Access::kMiss) {
+    if (lost_) lost_->missed(line.warp, line.line, l1d_.displaced());
     memory_->send({MemoryRequest::Kind::kData, sm_, line.line, l1d_.missing(line.sectors), 0});
   }
   return true;

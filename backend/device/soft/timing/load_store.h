@@ -10,6 +10,7 @@
 #include "backend/device/soft/timing/cache.h"
 #include "backend/device/soft/timing/cursor.h"
 #include "backend/device/soft/timing/memory_system.h"
+#include "backend/device/soft/timing/throttle.h"
 
 namespace bandsaw::soft::timing {
 
@@ -19,7 +20,8 @@ struct LoadStoreCounts {
 
 class LoadStoreUnit {
  public:
-  LoadStoreUnit(const Machine& machine, uint32_t sm, uint32_t requeue_slots, MemorySystem* memory);
+  // `lost` is told of misses, if there is one.
+  LoadStoreUnit(const Machine& machine, uint32_t sm, uint32_t requeue_slots, MemorySystem* memory, LostLocality* lost);
 
   bool accepts() const { return queue_.size() < machine_.access_queue; }
   // `tag` comes back from step() when all that the access reads is there; of a store when it is on its way.
@@ -65,6 +67,7 @@ class LoadStoreUnit {
   const Machine machine_;
   const uint32_t sm_, requeue_slots_;
   MemorySystem* const memory_;
+  LostLocality* const lost_;
   Cache l1d_;
   std::deque<Queued> queue_;
   std::deque<Line> requeued_;

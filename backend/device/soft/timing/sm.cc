@@ -20,7 +20,10 @@ Sm::Sm(const Machine& machine, const Scheduling& scheduling, const LaunchTrace& 
       number_(number),
       block_slots_(block_slots),
       memory_(memory),
-      load_store_(machine, number, scheduling.requeue_slots, memory),
+      lost_(scheduling.policy == kLostLocalityPolicy ? std::optional<LostLocality>(block_slots * launch.block_warps())
+                                                     : std::nullopt),
+      limit_(scheduling.policy == kBlockLimitPolicy ? std::optional<BlockLimit>(block_slots) : std::nullopt),
+      load_store_(machine, number, scheduling.requeue_slots, memory, lost_ ? &*lost_ : nullptr),
       l1i_(machine.l1i, machine.l1i_misses, UINT32_MAX),
       warps_(size_t{block_slots} * launch.block_warps()),
       block_states_(block_slots),
@@ -37,12 +40,14 @@ void Sm::begin_block(std::span<const WarpTrace> traces) {
   while (block_states_[slot].warps != 0) ++slot;
   Block& block = block_states_[slot];
   block = {};
+  block.age = next_block_age_++;
   ++blocks_;
   const uint32_t first = slot * launch_.block_warps();
   for (const WarpTrace& trace : traces) {
     Warp& warp = warps_[first + trace.warp];
     warp.cursor = Cursor(&launch_.code, trace.words);
     warp.age = next_age_++;
+    if (lost_) lost_->begin_warp(first + trace.warp, warp.age);
     warp.block = slot;
     warp.there = true;
     warp.ended = false;
@@ -64,9 +69,29 @@ void Sm::step(uint64_t now) {
   ended_.clear();
   load_store_.step(now, &ended_);
   for (const uint64_t tag : ended_) end_access(tag, now);
+  if (limit_) limit_blocks();
+  if (lost_) lost_->step();
+  issued_ = false;
+  all_wait_for_memory_ = true;
   for (Scheduler& scheduler : schedulers_) schedule(&scheduler, now);
+  if (limit_ && blocks_ != 0)
+    limit_->step(issued_                ? BlockLimit::Cycle::kBusy
+                 : all_wait_for_memory_ ? BlockLimit::Cycle::kMemory
+                                        : BlockLimit::Cycle::kIdle);
   fetch(now);
 }
+
+void Sm::limit_blocks() {
+  newest_age_ = UINT64_MAX;
+  if (blocks_ <= limit_->limit()) return;
+  block_ages_.clear();
+  for (const Block& block : block_states_)
+    if (block.warps != 0) block_ages_.push_back(block.age);
+  std::sort(block_ages_.begin(), block_ages_.end());
+  newest_age_ = block_ages_[limit_->limit() - 1];
+}
+
+bool Sm::stands_still(const Warp& warp) const { return block_states_[warp.block].age > newest_age_; }
 
 void Sm::take_answers(uint64_t now) {
   for (const MemoryRequest& answer : memory_->take_arrived(number_, now)) {
@@ -106,6 +131,7 @@ Sm::Hold Sm::hold(const Warp& warp, const Scheduler& scheduler, uint64_t now) co
     case Kind::kLoad:
     case Kind::kStore:
     case Kind::kAtomic:
+      if (lost_ && next.global_load && !lost_->may_load(slot_of(warp))) return Hold::kThrottled;
       return load_store_.accepts() ? Hold::kNone : Hold::kConflict;
     case Kind::kSpecial:
       return scheduler.special_free <= now ? Hold::kNone : Hold::kOther;
@@ -123,11 +149,12 @@ void Sm::schedule(Scheduler* scheduler, uint64_t now) {
   holds_.clear();
   for (uint32_t i = 0; i < scheduler->slots.size(); ++i) {
     const Warp& warp = warps_[scheduler->slots[i]];
-    if (!warp.there || warp.cursor.done()) continue;
+    if (!warp.there || warp.cursor.done() || stands_still(warp)) continue;
     const Hold held = hold(warp, *scheduler, now);
     views_.push_back(
         {i, warp.age, warp.distance, held == Hold::kNone, held == Hold::kDependency || held == Hold::kBarrier});
     holds_.push_back(held);
+    if (held != Hold::kDependency && held != Hold::kConflict) all_wait_for_memory_ = false;
   }
   if (const auto chosen = scheduler->policy->pick(views_)) {
     Warp* const warp = &warps_[scheduler->slots[views_[*chosen].slot]];
@@ -150,6 +177,8 @@ void Sm::count_stall(const std::vector<Hold>& holds) {
 }
 
 void Sm::issue(Warp* warp, Scheduler* scheduler, uint64_t now) {
+  issued_ = true;
+  if (lost_) lost_->issued();
   ++counts_.instructions;
   counts_.thread_instructions += warp->cursor.lanes();
   execute(warp, scheduler, now);
@@ -256,6 +285,7 @@ void Sm::end_if_done(Warp* warp) {
   }
   if (warp->outstanding != 0) return;
   warp->there = false;
+  if (lost_) lost_->end_warp(slot_of(*warp));
   if (--block.warps == 0) --blocks_;
 }
 
@@ -267,6 +297,7 @@ void Sm::fetch(uint64_t now) {
     for (uint32_t at = 0; at < slots.size(); ++at) {
       const Warp& warp = warps_[slots[at]];
       if (!warp.there || warp.cursor.done() || warp.awaits_code || warp.fetch_from > now) continue;
+      if (stands_still(warp)) continue;
       if (warp.buffered >= machine_.instruction_buffer) continue;
       if (warp.cursor.counter() + warp.buffered >= launch_.code.instructions.size()) continue;
       views_.push_back({at, warp.age, warp.distance, true, false});

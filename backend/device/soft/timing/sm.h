@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/device/soft/timing/cursor.h"
 #include "backend/device/soft/timing/load_store.h"
 #include "backend/device/soft/timing/program_points.h"
+#include "backend/device/soft/timing/throttle.h"
 #include "backend/device/soft/timing/warp_policy.h"
 
 namespace bandsaw::soft::timing {
@@ -47,7 +49,7 @@ class Sm {
   Sm(const Machine& machine, const Scheduling& scheduling, const LaunchTrace& launch, const ProgramPoints& points,
      uint32_t number, uint32_t block_slots, MemorySystem* memory);
 
-  bool has_room() const { return blocks_ < block_slots_; }
+  bool has_room() const { return blocks_ < (limit_ ? limit_->limit() : block_slots_); }
   void begin_block(std::span<const WarpTrace> warps);
   void step(uint64_t now);
   bool idle() const { return blocks_ == 0; }
@@ -56,8 +58,9 @@ class Sm {
 
  private:
   static constexpr uint64_t kFromMemory = UINT64_MAX;
-  enum class Hold : uint8_t { kNone, kConflict, kDependency, kFetch, kBarrier, kOther };
+  enum class Hold : uint8_t { kNone, kConflict, kDependency, kFetch, kBarrier, kThrottled, kOther };
   struct Block {
+    uint64_t age = 0;
     uint32_t warps = 0, living = 0;        // that have not left; of which not at their end
     std::map<uint32_t, uint32_t> arrived;  // warps, by barrier
   };
@@ -85,6 +88,8 @@ class Sm {
   Hold hold(const Warp& warp, const Scheduler& scheduler, uint64_t now) const;
   void schedule(Scheduler* scheduler, uint64_t now);
   void count_stall(const std::vector<Hold>& holds);
+  void limit_blocks();
+  bool stands_still(const Warp& warp) const;
   void issue(Warp* warp, Scheduler* scheduler, uint64_t now);
   void execute(Warp* warp, Scheduler* scheduler, uint64_t now);
   void push_access(Warp* warp, uint64_t now);
@@ -103,6 +108,10 @@ class Sm {
   const ProgramPoints& points_;
   const uint32_t number_, block_slots_;
   MemorySystem* const memory_;
+  std::optional<LostLocality> lost_;                  // CCWS
+  std::optional<BlockLimit> limit_;                   // DYNCTA
+  uint64_t newest_age_ = UINT64_MAX;                  // of a block that runs
+  bool issued_ = false, all_wait_for_memory_ = true;  // in this cycle
   LoadStoreUnit load_store_;
   Cache l1i_;
   std::vector<Warp> warps_;
@@ -114,11 +123,12 @@ class Sm {
     const std::vector<uint32_t>* registers;
   };
   std::map<uint64_t, Loaded> loads_;  // by tag
-  uint64_t next_age_ = 0, next_tag_ = 0;
+  uint64_t next_age_ = 0, next_block_age_ = 0, next_tag_ = 0;
   uint32_t blocks_ = 0;
   SmCounts counts_;
   std::vector<WarpView> views_;  // kept for their memory, as the next
   std::vector<Hold> holds_;
+  std::vector<uint64_t> block_ages_;
   std::vector<uint64_t> ended_;
 };
 

@@ -102,12 +102,15 @@ class TwoLevel final : public WarpPolicy {
 
 std::unique_ptr<WarpPolicy> make_warp_policy(std::string_view name) {
   if (name == "lrr") return std::make_unique<RoundRobin>();
-  if (name == "gto") return std::make_unique<GreedyThenOldest>();
+  if (name == "gto" || name == kLostLocalityPolicy || name == kBlockLimitPolicy)
+    return std::make_unique<GreedyThenOldest>();
   if (name == "two-level") return std::make_unique<TwoLevel>();
   if (name == "elf") return std::make_unique<EarliestLoadFirst>();
   return nullptr;
 }
 
-std::vector<std::string> warp_policy_names() { return {"lrr", "gto", "two-level", "elf"}; }
+std::vector<std::string> warp_policy_names() {
+  return {"lrr", "gto", "two-level", kLostLocalityPolicy, kBlockLimitPolicy, "elf"};
+}
 
 }  // namespace bandsaw::soft::timing

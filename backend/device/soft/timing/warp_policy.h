@@ -20,6 +20,9 @@ struct WarpView {
   bool waits = false;     // for memory or a barrier
 };
 
+inline constexpr const char* kLostLocalityPolicy = "ccws";
+inline constexpr const char* kBlockLimitPolicy = "dyncta";
+
 class WarpPolicy {
  public:
   virtual ~WarpPolicy() = default;
@@ -30,7 +33,8 @@ class WarpPolicy {
 
 // "lrr": in turns, loosely: who is not ready is passed over. "gto": the last one as long as it can, then the oldest.
 // "two-level": groups of eight, in turns in the first group of which not all wait. "elf": the one with the fewest
-// instructions to its next load, of equals the last one, then the oldest. nullptr: there is no such policy.
+// instructions to its next load, of equals the last one, then the oldest. "ccws" and "dyncta": as "gto", and the SM
+// holds some back (throttle.h). nullptr: there is no such policy.
 std::unique_ptr<WarpPolicy> make_warp_policy(std::string_view name);
 std::vector<std::string> warp_policy_names();
 
