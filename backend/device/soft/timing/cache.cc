@@ -68,6 +68,14 @@ bool Cache::write(uint64_t line, uint32_t sectors, uint64_t* evicted) {
   return true;
 }
 
+void Cache::bring(uint64_t line, uint64_t* evicted) {
+  *evicted = 0;
+  Line* found = find(line);
+  if (!found && !(found = replace(line, evicted))) return;
+  found->valid = kAllSectors & ~found->awaited;
+  found->used = ++clock_;
+}
+
 bool Cache::holds(uint64_t line, uint32_t sectors) const {
   const Line* const found = find(line);
   return found && (found->valid & sectors) == sectors;

@@ -28,6 +28,8 @@ class Cache {
   bool knows(uint64_t line, uint32_t sectors) const { return holds(line, sectors) || pending_.contains(line); }
   // Writes all of the sectors: they are there afterwards. false: no way is free.
   bool write(uint64_t line, uint32_t sectors, uint64_t* evicted);
+  // All of it is there afterwards, as it is in memory, if a way is free.
+  void bring(uint64_t line, uint64_t* evicted);
   bool holds(uint64_t line, uint32_t sectors) const;
   uint64_t displaced() const { return displaced_; }  // by the last read(), changed or not; 0: nothing
   void drop(uint64_t line);                          // unless it is on its way

@@ -11,12 +11,20 @@ namespace {
 constexpr uint64_t kInterleave = 256;  // bytes that follow one another in a partition
 constexpr uint64_t kSixteenths = 16;
 
+// What is used by several parts takes its room in L2 once for all of them.
+CacheShape l2_of(const Machine& machine, double sharing) {
+  CacheShape shape = machine.l2;
+  shape.bytes = static_cast<uint32_t>(std::min<double>(shape.bytes * sharing, UINT32_MAX));
+  return shape;
+}
+
 }  // namespace
 
-MemorySystem::MemorySystem(const Machine& machine)
+MemorySystem::MemorySystem(const Machine& machine, double sharing)
     : machine_(machine),
+      sharing_(sharing),
       queues_(machine.sms),
-      partitions_(machine.partitions, Partition(machine)),
+      partitions_(machine.partitions, Partition(machine, l2_of(machine, sharing))),
       answers_(machine.sms) {}
 
 // A line's address among those of its partition.
@@ -55,6 +63,10 @@ bool MemorySystem::serve(Partition* partition, const MemoryRequest& request, uin
   const uint64_t line = local_line(request.line);
   if (request.kind == MemoryRequest::Kind::kStore) return store(partition, line, request.sectors);
   uint64_t evicted = 0;
+  if (request.kind == MemoryRequest::Kind::kData && others_have_read(request.line)) {
+    partition->l2.bring(line, &evicted);
+    if (evicted) partition->dram.push_back({evicted, kAllSectors, true});
+  }
   const Access access = partition->l2.read(line, request.sectors, next_, &evicted);
   if (access == Access::kRefused) return false;
   ++counts_.l2_reads;
@@ -67,6 +79,13 @@ bool MemorySystem::serve(Partition* partition, const MemoryRequest& request, uin
   if (evicted) partition->dram.push_back({evicted, kAllSectors, true});
   if (access == Access::kMiss) partition->dram.push_back({line, partition->l2.missing(request.sectors), false});
   return true;
+}
+
+// Of the lines that several parts use, each part is the first one with its part of them.
+bool MemorySystem::others_have_read(uint64_t line) {
+  if (sharing_ <= 1 || !seen_.insert(line).second) return false;
+  const uint64_t mixed = (line / kLineBytes * 0x9e3779b97f4a7c15) >> 32;
+  return static_cast<double>(mixed % 4096) * sharing_ >= 4096;
 }
 
 bool MemorySystem::store(Partition* partition, uint64_t line, uint32_t sectors) {

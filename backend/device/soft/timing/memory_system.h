@@ -5,6 +5,7 @@
 #include <deque>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "backend/device/soft/timing/cache.h"
@@ -26,7 +27,8 @@ struct MemoryCounts {
 
 class MemorySystem {
  public:
-  explicit MemorySystem(const Machine& machine);
+  // `sharing`: by how many parts of the GPU a line is used (sharing.h).
+  explicit MemorySystem(const Machine& machine, double sharing = 1);
 
   bool accepts(uint32_t sm) const { return queues_[sm].size() < machine_.miss_queue; }
   void send(const MemoryRequest& request) { queues_[request.sm].push_back(request); }
@@ -58,7 +60,8 @@ class MemorySystem {
     uint64_t at, line;
   };
   struct Partition {
-    Partition(const Machine& machine) : l2(machine.l2, machine.l2_misses, UINT32_MAX), banks(machine.banks) {}
+    Partition(const Machine& machine, const CacheShape& shape)
+        : l2(shape, machine.l2_misses, UINT32_MAX), banks(machine.banks) {}
     std::deque<Waiting> input;
     Cache l2;
     std::unordered_map<uint64_t, MemoryRequest> waiters;
@@ -71,12 +74,15 @@ class MemorySystem {
 
   void step(Partition* partition, uint64_t now);
   bool serve(Partition* partition, const MemoryRequest& request, uint64_t now);
+  bool others_have_read(uint64_t line);
   bool store(Partition* partition, uint64_t line, uint32_t sectors);
   void step_dram(Partition* partition, uint64_t now);
   void answer(Partition* partition, const MemoryRequest& request, uint64_t at);
   uint64_t local_line(uint64_t line) const;
 
   const Machine machine_;
+  const double sharing_;
+  std::unordered_set<uint64_t> seen_;              // lines that were asked for, where others read some of them first
   std::vector<std::deque<MemoryRequest>> queues_;  // by SM
   std::vector<Partition> partitions_;
   std::vector<std::priority_queue<Answer, std::vector<Answer>, std::greater<>>> answers_;  // by SM

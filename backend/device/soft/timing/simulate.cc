@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "backend/device/soft/timing/sharing.h"
+
 namespace bandsaw::soft::timing {
 namespace {
 
@@ -82,7 +84,7 @@ Timing simulate(const LaunchTrace& launch, const Machine& machine, const Schedul
   result.blocks = blocks.size();
 
   const ProgramPoints points(launch.code, scheduling.point_slots);
-  MemorySystem memory(machine);
+  MemorySystem memory(machine, sharing_of(launch, blocks.size(), machine));
   std::vector<std::unique_ptr<Sm>> sms;
   for (uint32_t i = 0; i < machine.sms; ++i)
     sms.push_back(std::make_unique<Sm>(machine, scheduling, launch, points, i, result.resident, &memory));
