@@ -69,6 +69,12 @@ static void linear() {
   EXPECT(found.resType == cudaResourceTypeLinear && found.res.linear.devPtr == device);
   EXPECT(found.res.linear.sizeInBytes == kCount * 4);
   CHECK(cudaDestroyTextureObject(texture));
+  // Programs launch with textures that they have destroyed already, and destroy them twice: COLMAP does both.
+  CHECK(cudaMemset(results, 0, kCount * sizeof(float)));
+  read_linear<<<2, 256>>>(texture, results, kCount);
+  CHECK(cudaDestroyTextureObject(texture));
+  fetch_results();
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(host[i], values[kCount - 1 - i]);
   CHECK(cudaFree(device));
 }
 

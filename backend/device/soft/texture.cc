@@ -22,7 +22,7 @@ bool TextureTable::grow() {
   auto* made = new (std::nothrow) Chunk;
   if (!made) return false;
   chunks_[chunk_count_].store(made, std::memory_order_release);
-  for (uint32_t i = kChunk; i-- > 0;) free_.push_back(chunk_count_ * kChunk + i);
+  for (uint32_t i = 0; i < kChunk; ++i) free_.push_back(chunk_count_ * kChunk + i);
   ++chunk_count_;
   return true;
 }
@@ -30,8 +30,8 @@ bool TextureTable::grow() {
 uint64_t TextureTable::add(const TextureState& state) {
   std::lock_guard lock(mutex_);
   if (free_.empty() && !grow()) return 0;
-  const uint32_t index = free_.back();
-  free_.pop_back();
+  const uint32_t index = free_.front();
+  free_.pop_front();
   return fill(index, state);
 }
 
@@ -39,12 +39,12 @@ uint64_t TextureTable::add_at(uint64_t handle, const TextureState& state) {
   std::lock_guard lock(mutex_);
   const uint32_t index = static_cast<uint32_t>(handle) - 1;
   const auto version = static_cast<uint32_t>(handle >> 32);
-  if (index >= kChunks * kChunk || !(version & 1)) return 0;
+  if (index >= kChunks * kChunk || (version & kPhases) != kInUse) return 0;
   while (index / kChunk >= chunk_count_) {
     if (!grow()) return 0;
   }
   if (std::erase(free_, index) == 0) return 0;  // another one has it
-  slot_of(handle)->version.store(version - 1, std::memory_order_relaxed);
+  slot_of(handle)->version.store(version - kInUse - kPhases - 1, std::memory_order_relaxed);
   return fill(index, state);
 }
 
@@ -54,21 +54,23 @@ uint64_t TextureTable::fill(uint32_t index, const TextureState& state) {
       offsetof(TextureState, levels) / 8 + std::min(state.level_count, kTextureLevels) * sizeof(TextureLevel) / 8;
   uint64_t words[kWords];
   std::memcpy(words, &state, sizeof words);
+  const uint32_t version = (slot.version.load(std::memory_order_relaxed) | kPhases) + 1;
+  slot.version.store(version | kFilling, std::memory_order_relaxed);
+  // Whoever sees a later word of this slot sees the new version too.
+  std::atomic_thread_fence(std::memory_order_release);
   for (size_t i = 0; i < used; ++i) slot.words[i].store(words[i], std::memory_order_relaxed);
-  const uint32_t version = slot.version.load(std::memory_order_relaxed) + 1;
-  slot.version.store(version, std::memory_order_release);
-  return uint64_t{version} << 32 | (index + 1);
+  slot.version.store(version | kInUse, std::memory_order_release);
+  return uint64_t{version | kInUse} << 32 | (index + 1);
 }
 
 void TextureTable::remove(uint64_t handle) {
   std::lock_guard lock(mutex_);
   Slot* const slot = slot_of(handle);
   const auto version = static_cast<uint32_t>(handle >> 32);
-  if (!slot || !(version & 1) || slot->version.load(std::memory_order_relaxed) != version) return;
-  slot->version.store(version + 1, std::memory_order_relaxed);
-  // Whoever sees a later word of this slot sees the new version too.
-  std::atomic_thread_fence(std::memory_order_release);
-  if (version + 1 != 0) free_.push_back(static_cast<uint32_t>(handle) - 1);  // one that would begin anew is given up
+  if (!slot || (version & kPhases) != kInUse || slot->version.load(std::memory_order_relaxed) != version) return;
+  slot->version.store(version - kInUse + kRemoved, std::memory_order_relaxed);
+  const bool again = (version | kPhases) + 1 != 0;
+  if (again) free_.push_back(static_cast<uint32_t>(handle) - 1);  // one that would begin anew is given up
 }
 
 TextureTable::Slot* TextureTable::slot_of(uint64_t handle) const {
@@ -81,7 +83,8 @@ TextureTable::Slot* TextureTable::slot_of(uint64_t handle) const {
 bool TextureTable::read(uint64_t handle, TextureState* state) const {
   const Slot* const slot = slot_of(handle);
   const auto version = static_cast<uint32_t>(handle >> 32);
-  if (!slot || !(version & 1) || slot->version.load(std::memory_order_acquire) != version) return false;
+  const auto stands = [version](uint32_t now) { return now == version || now == version - kInUse + kRemoved; };
+  if (!slot || (version & kPhases) != kInUse || !stands(slot->version.load(std::memory_order_acquire))) return false;
   constexpr size_t kHead = offsetof(TextureState, levels) / 8, kLevel = sizeof(TextureLevel) / 8;
   auto* const to = reinterpret_cast<std::byte*>(state);
   const auto take = [&](size_t first, size_t last) {
@@ -93,7 +96,7 @@ bool TextureTable::read(uint64_t handle, TextureState* state) const {
   take(0, kHead);
   take(kHead, kHead + std::min(state->level_count, kTextureLevels) * kLevel);
   std::atomic_thread_fence(std::memory_order_acquire);
-  return slot->version.load(std::memory_order_relaxed) == version;
+  return stands(slot->version.load(std::memory_order_relaxed));
 }
 
 }  // namespace bandsaw::soft

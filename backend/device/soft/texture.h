@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <type_traits>
@@ -53,8 +54,10 @@ struct TextureState {
 static_assert(std::is_trivially_copyable_v<TextureState> && sizeof(TextureState) % 8 == 0);
 static_assert(offsetof(TextureState, levels) % 8 == 0 && sizeof(TextureLevel) % 8 == 0);
 
-// A context's textures and surfaces by handle. A handle is never given out twice. add() and remove() from any thread;
-// read() too, without a lock, also while its handle is being removed.
+// A context's textures and surfaces by handle. A handle is never given out twice. One that was removed can be read
+// until its place is given to another one, and the one that was removed first is given first: programs launch kernels
+// with textures that they have destroyed (COLMAP does), and a GPU has them then, too. add() and remove() from any
+// thread; read() too, without a lock, also while its place is being filled.
 class TextureTable {
  public:
   static constexpr uint32_t kChunk = 64;
@@ -76,8 +79,10 @@ class TextureTable {
  private:
   static constexpr uint32_t kChunks = 1024;
   static constexpr size_t kWords = sizeof(TextureState) / 8;
+  // The lower bits of a slot's version. A handle names a slot and its version while it is in use.
+  enum Phase : uint32_t { kFilling = 0, kInUse = 1, kRemoved = 2, kPhases = 3 };
   struct Slot {
-    std::atomic<uint32_t> version{0};  // odd: in use. A handle names slot and version
+    std::atomic<uint32_t> version{kFilling};  // how often it was filled, four times, and a Phase
     std::array<std::atomic<uint64_t>, kWords> words{};
   };
   using Chunk = std::array<Slot, kChunk>;
@@ -88,7 +93,7 @@ class TextureTable {
 
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
   mutable std::mutex mutex_;
-  std::vector<uint32_t> free_;  // guarded by mutex_, as is chunk_count_
+  std::deque<uint32_t> free_;  // guarded by mutex_, as is chunk_count_
   uint32_t chunk_count_ = 0;
 };
 

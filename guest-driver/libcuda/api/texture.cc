@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "guest-driver/libcuda/api/array.h"
 #include "guest-driver/libcuda/api/handles.h"
@@ -30,6 +31,9 @@ struct SurfaceRecord {
   CUDA_RESOURCE_DESC resource{};
 };
 
+// Destroyed ones that are remembered, of a process.
+constexpr size_t kGoneMost = 1 << 16;
+
 // By the context's handle and the number; each context counts its own. Thread-safe.
 template <typename T>
 class NumberTable {
@@ -46,6 +50,7 @@ class NumberTable {
 
   void put(Key key, T record) {
     std::lock_guard lock(mutex_);
+    gone_.erase(key);
     records_[key] = std::move(record);
   }
 
@@ -63,17 +68,26 @@ class NumberTable {
     auto found = records_.extract(key);
     if (found.empty()) return false;
     *record = std::move(found.mapped());
+    if (gone_.size() >= kGoneMost) gone_.erase(gone_.begin());
+    gone_.insert(key);
     return true;
+  }
+
+  bool is_gone(Key key) {
+    std::lock_guard lock(mutex_);
+    return gone_.contains(key);
   }
 
  private:
   void forget_context(uint64_t context) {
     std::lock_guard lock(mutex_);
     std::erase_if(records_, [context](const auto& entry) { return entry.first.first == context; });
+    std::erase_if(gone_, [context](const Key& key) { return key.first == context; });
   }
 
   std::mutex mutex_;
   std::map<Key, T> records_;
+  std::set<Key> gone_;
 };
 using Textures = NumberTable<TextureRecord>;
 using Surfaces = NumberTable<SurfaceRecord>;
@@ -98,6 +112,12 @@ CUresult answer(uint64_t number, Out* out, Record record, Read read) {
   if (!call.require_context()) return call.status();
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   return Table::get().find({call.context(), number}, &record) ? read(record, out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+// NVIDIA's driver takes it that something is destroyed twice: COLMAP's images do so each time, and ask for errors.
+template <typename Table>
+CUresult not_there(typename Table::Key key) {
+  return Table::get().is_gone(key) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -176,8 +196,8 @@ CUresult cuTexObjectDestroy(CUtexObject texture) {
   Call call;
   if (!call.require_context()) return call.status();
   TextureRecord record;
-  if (!Textures::get().take({call.context(), texture}, &record)) return CUDA_ERROR_INVALID_VALUE;
-  return wire::texture_destroy(call, record.handle);
+  if (Textures::get().take({call.context(), texture}, &record)) return wire::texture_destroy(call, record.handle);
+  return not_there<Textures>({call.context(), texture});
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUtexObject texture) {
@@ -224,8 +244,8 @@ CUresult cuSurfObjectDestroy(CUsurfObject surface) {
   Call call;
   if (!call.require_context()) return call.status();
   SurfaceRecord record;
-  if (!Surfaces::get().take({call.context(), surface}, &record)) return CUDA_ERROR_INVALID_VALUE;
-  return wire::surface_destroy(call, record.handle);
+  if (Surfaces::get().take({call.context(), surface}, &record)) return wire::surface_destroy(call, record.handle);
+  return not_there<Surfaces>({call.context(), surface});
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUsurfObject surface) {

@@ -195,18 +195,40 @@ TEST(TextureTable, HandlesAreNeverGivenOutTwice) {
   ASSERT_TRUE(table.read(first, &found));
   EXPECT_EQ(found.levels[0].height, 6u);
   table.remove(first);
-  table.remove(first);
-  EXPECT_FALSE(table.read(first, &found));
   const uint64_t second = table.add(state);
   EXPECT_NE(first, second);
-  EXPECT_FALSE(table.read(first, &found));
-  for (const uint64_t bad : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, second + 1, second ^ (uint64_t{1} << 32)}) {
+  for (const uint64_t bad : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, second + 1, second ^ (uint64_t{3} << 32),
+                             second ^ (uint64_t{4} << 32)}) {
     EXPECT_FALSE(table.read(bad, &found)) << bad;
   }
-  for (uint32_t i = 1; i < TextureTable::kChunk; ++i) EXPECT_NE(table.add(state), 0u);
+  for (uint32_t i = 2; i < TextureTable::kChunk; ++i) EXPECT_NE(table.add(state), 0u);
+  EXPECT_EQ(table.growth(), 0u);
+  EXPECT_NE(table.add(state), 0u);  // in the first one's place
   EXPECT_NE(table.growth(), 0u);
   EXPECT_NE(table.add(state), 0u);
   EXPECT_EQ(table.growth(), 0u);
+}
+
+// Programs launch with textures that they have destroyed.
+TEST(TextureTable, AHandleIsReadUntilItsPlaceIsNeeded) {
+  TextureTable table;
+  TextureState found;
+  const uint64_t first = table.add(plane_state(nullptr, 5, 6)), second = table.add(plane_state(nullptr, 7, 8));
+  table.remove(first);
+  table.remove(first);  // which changes nothing
+  table.remove(second);
+  ASSERT_TRUE(table.read(first, &found));
+  EXPECT_EQ(found.levels[0].height, 6u);
+  const TextureState other = plane_state(nullptr, 9, 9);
+  for (uint32_t i = 2; i < TextureTable::kChunk; ++i) table.add(other);
+  EXPECT_TRUE(table.read(first, &found));
+  EXPECT_NE(table.add(other), first);  // in its place
+  EXPECT_FALSE(table.read(first, &found));
+  EXPECT_TRUE(table.read(second, &found));
+  EXPECT_EQ(table.growth(), 0u);
+  table.add(other);
+  EXPECT_FALSE(table.read(second, &found));
+  EXPECT_NE(table.growth(), 0u);
 }
 
 TEST(TextureTable, GivesAHandleThatAnotherTableHasGiven) {
@@ -366,6 +388,7 @@ TEST_F(TextureCode, BadHandlesEndTheLaunch) {
   state.surface = 1;
   const uint64_t surface = table.add(state), gone = table.add(state);
   table.remove(gone);
+  for (uint32_t i = 2; i < TextureTable::kChunk; ++i) table.add(state);  // in its place, too
   const std::string fetch = "tex.1d.v4.u32.s32 {%r4,%r5,%r6,%r7}, [%rd1, {%r1}];";
   const std::string load = "suld.b.1d.b32.zero {%r4}, [%rd1, {%r1}];";
   for (const uint64_t bad : {uint64_t{0}, uint64_t{5}, ~uint64_t{0}, gone, surface}) {
