@@ -28,6 +28,20 @@ uint32_t attribute(const vgpu_device_info& info, CUdevice_attribute which) {
 
 uint64_t positive(int64_t bytes) { return static_cast<uint64_t>(std::max<int64_t>(bytes, 0)); }
 
+// It measures nothing. But programs end where a device has no link (Legion does), so it has one as QEMU's ports are.
+vgpu_answer_sensors sensors_of_software() {
+  constexpr uint32_t kGeneration = 4, kWidth = 16;
+  vgpu_answer_sensors sensors{};
+  const auto put = [&sensors](vgpu_sensor which, uint32_t value) {
+    sensors.known |= uint64_t{1} << which;
+    sensors.values[which] = value;
+  };
+  for (const vgpu_sensor which : {VGPU_SENSOR_PCIE_GENERATION, VGPU_SENSOR_PCIE_GENERATION_MOST})
+    put(which, kGeneration);
+  for (const vgpu_sensor which : {VGPU_SENSOR_PCIE_WIDTH, VGPU_SENSOR_PCIE_WIDTH_MOST}) put(which, kWidth);
+  return sensors;
+}
+
 }  // namespace
 
 StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, std::string host, VgpuIdentity identity,
@@ -108,7 +122,7 @@ const GpuReport* StatusQuery::report(const vgpu_device_info& info) const {
 }
 
 vgpu_ctl_reply StatusQuery::sensors() const {
-  if (!sensors_) return with(vgpu_answer_sensors{});
+  if (!sensors_) return with(sensors_of_software());
   const vgpu_device_info* const info = device_info_();
   if (!info) return make_reply(EAGAIN, "no runner has been ready yet");
   const GpuReport* const said = report(*info);

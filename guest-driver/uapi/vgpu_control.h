@@ -208,7 +208,7 @@ struct vgpu_answer_process {
 	__le32 reserved;
 };
 
-/* Values that the physical GPU measures or is set to. A bit of `known` for each of `values`. */
+/* Values that the physical GPU measures or is set to; of a software device its link. A bit of `known` for each of `values`. */
 enum vgpu_sensor {
 	VGPU_SENSOR_TEMPERATURE_C = 0,
 	VGPU_SENSOR_TEMPERATURE_SLOWDOWN_C = 1,

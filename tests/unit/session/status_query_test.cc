@@ -96,7 +96,9 @@ TEST_F(StatusQueryTest, UnknownQuestionsAndSensorsThatThereAreNot) {
   vgpu_answer_sensors sensors;
   EXPECT_EQ(ask(99, &sensors), EINVAL);
   ASSERT_EQ(ask(VGPU_QUERY_SENSORS, &sensors), 0);
-  EXPECT_EQ(sensors.known, 0u);
+  EXPECT_EQ(sensors.known, uint64_t{0xf} << VGPU_SENSOR_PCIE_GENERATION);  // a link, and nothing that is measured
+  EXPECT_EQ(sensors.values[VGPU_SENSOR_PCIE_GENERATION_MOST], 4u);
+  EXPECT_EQ(sensors.values[VGPU_SENSOR_PCIE_WIDTH], 16u);
 }
 
 TEST_F(StatusQueryTest, SoftwareDevicesOfOneHostReachEachOtherByNoLink) {
