@@ -243,8 +243,12 @@ TEST_F(ArbiterThreadTest, ManyPacketsLeaveNoDescriptorsBehind) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// Closing such a socket takes a second: what was written is not read.
-UniqueFd slow_to_close() {
+// Closing such a socket takes until its reader is closed, or a minute: what was written is not read.
+struct SlowToClose {
+  UniqueFd socket, reader;
+};
+
+SlowToClose slow_to_close() {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -255,15 +259,14 @@ UniqueFd slow_to_close() {
   if (::listen(listener.get(), 1) != 0) return {};
   if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
-  static UniqueFd reader;
-  reader.reset(::accept(listener.get(), nullptr, nullptr));
-  const linger lingering{.l_onoff = 1, .l_linger = 1};
+  UniqueFd reader(::accept(listener.get(), nullptr, nullptr));
+  const linger lingering{.l_onoff = 1, .l_linger = 60};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &lingering, sizeof lingering);
   ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
   const std::vector<char> bytes(1 << 16);
   while (::write(socket.get(), bytes.data(), bytes.size()) > 0) continue;
   ::fcntl(socket.get(), F_SETFL, 0);
-  return socket;
+  return {std::move(socket), std::move(reader)};
 }
 
 // While they wait to be closed, their session is not read, and it alone.
@@ -274,17 +277,17 @@ TEST_F(ArbiterThreadTest, DescriptorsThatAreSlowToCloseHoldTheirSessionUpAlone) 
   Child child;
   GateMessage message{.type = GateMessageType::kChannelGroups, .slot = 0, .channel_groups = {}};
   message.channel_groups.count = 1;
-  {
-    const UniqueFd slow = slow_to_close();
-    ASSERT_TRUE(slow);
-    ASSERT_TRUE(say(message, {device_.get(), slow.get()}).ok());
-  }
+  SlowToClose slow = slow_to_close();
+  ASSERT_TRUE(slow.socket);
+  ASSERT_TRUE(say(message, {device_.get(), slow.socket.get()}).ok());
+  slow.socket.reset();
   ::fcntl(session_.get(), F_SETFL, O_NONBLOCK);
   int said = 0;
-  for (int refused = 0; said < 3000 && refused < 100;) {
+  for (int refused = 0; said < 3000 && refused < 300;) {
     const Status status = say_groups(0, 1 + said % 2, child);
     if (status.ok()) {
       ++said;
+      refused = 0;
       continue;
     }
     ASSERT_EQ(status.code(), EAGAIN);
@@ -298,6 +301,7 @@ TEST_F(ArbiterThreadTest, DescriptorsThatAreSlowToCloseHoldTheirSessionUpAlone) 
   greet("web1");
   ASSERT_TRUE(say_groups(0, 7, child).ok());
   EXPECT_TRUE(comes_to(7, 1)) << "the other one is held up too";
+  slow.reader.reset();
   session_.reset(::dup(held_up.get()));
   ::fcntl(session_.get(), F_SETFL, 0);
   ASSERT_TRUE(say_groups(0, 9, child).ok());
