@@ -151,33 +151,23 @@ extern "C" __global__ void shared_banks_4(Clocks clocks, int* out) { read_banks<
 extern "C" __global__ void shared_banks_32(Clocks clocks, int* out) { read_banks<32>(clocks, out); }
 
 // One warp that follows indices of lines, `lines` of them for each block, `turns` times around.
-extern "C" __global__ void chase_l1(Clocks clocks, const int* rings, int* out, int lines, int turns) {
+struct Rings {
+  const int* first;
+  int lines, turns;
+};
+
+__device__ void follow(Clocks clocks, Rings rings, int* out) {
   begins(clocks);
-  const int* ring = rings + size_t(blockIdx.x) * lines * 32;
+  const int* ring = rings.first + size_t(blockIdx.x) * rings.lines * 32;
   int at = 0;
 #pragma unroll 4
-  for (int i = 0; i < lines * turns; ++i) at = ring[at];
+  for (int i = 0; i < rings.lines * rings.turns; ++i) at = ring[at];
   if (threadIdx.x == 0) out[blockIdx.x] = at;
   ends(clocks);
 }
-extern "C" __global__ void chase_l2(Clocks clocks, const int* rings, int* out, int lines, int turns) {
-  begins(clocks);
-  const int* ring = rings + size_t(blockIdx.x) * lines * 32;
-  int at = 0;
-#pragma unroll 4
-  for (int i = 0; i < lines * turns; ++i) at = ring[at];
-  if (threadIdx.x == 0) out[blockIdx.x] = at;
-  ends(clocks);
-}
-extern "C" __global__ void chase_dram(Clocks clocks, const int* rings, int* out, int lines, int turns) {
-  begins(clocks);
-  const int* ring = rings + size_t(blockIdx.x) * lines * 32;
-  int at = 0;
-#pragma unroll 4
-  for (int i = 0; i < lines * turns; ++i) at = ring[at];
-  if (threadIdx.x == 0) out[blockIdx.x] = at;
-  ends(clocks);
-}
+extern "C" __global__ void chase_l1(Clocks clocks, Rings rings, int* out) { follow(clocks, rings, out); }
+extern "C" __global__ void chase_l2(Clocks clocks, Rings rings, int* out) { follow(clocks, rings, out); }
+extern "C" __global__ void chase_dram(Clocks clocks, Rings rings, int* out) { follow(clocks, rings, out); }
 
 extern "C" __global__ void read_stream(Clocks clocks, const float4* in, float* out, int count) {
   begins(clocks);
@@ -391,7 +381,7 @@ T* filled(const std::vector<T>& values) {
 }
 
 // `blocks` rings of `lines` lines each, in random order.
-int* rings(int blocks, int lines) {
+Rings rings(int blocks, int lines, int turns) {
   std::mt19937 random(7);
   std::vector<int> all(size_t(blocks) * lines * 32), order(lines);
   for (int block = 0; block < blocks; ++block) {
@@ -400,7 +390,7 @@ int* rings(int blocks, int lines) {
     int* const ring = all.data() + size_t(block) * lines * 32;
     for (int i = 0; i < lines; ++i) ring[order[i] * 32] = order[(i + 1) % lines] * 32;
   }
-  return filled(all);
+  return {filled(all), lines, turns};
 }
 
 void arithmetic(Bench* bench, float* out) {
@@ -425,10 +415,10 @@ void shared(Bench* bench, int* out) {
 
 void memory(Bench* bench, float* out) {
   const auto ints = reinterpret_cast<int*>(out);
-  const int *l1 = rings(kSms, 64), *l2 = rings(33, 2560), *dram = rings(kSms, 2048);
-  bench->run("chase_l1", [&](Clocks c) { chase_l1<<<kSms, 32>>>(c, l1, ints, 64, 64); });
-  bench->run("chase_l2", [&](Clocks c) { chase_l2<<<33, 32>>>(c, l2, ints, 2560, 3); });
-  bench->run("chase_dram", [&](Clocks c) { chase_dram<<<kSms, 32>>>(c, dram, ints, 2048, 1); });
+  const Rings l1 = rings(kSms, 64, 64), l2 = rings(33, 2560, 3), dram = rings(kSms, 2048, 1);
+  bench->run("chase_l1", [&](Clocks c) { chase_l1<<<kSms, 32>>>(c, l1, ints); });
+  bench->run("chase_l2", [&](Clocks c) { chase_l2<<<33, 32>>>(c, l2, ints); });
+  bench->run("chase_dram", [&](Clocks c) { chase_dram<<<kSms, 32>>>(c, dram, ints); });
   constexpr int kWords = 16 << 20;
   const float* words = filled(std::vector<float>(kWords, 1.0f));
   float4* copies = nullptr;
