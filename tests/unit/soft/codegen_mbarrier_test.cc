@@ -132,5 +132,64 @@ DONE:
   for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], i * i + 8) << i;
 }
 
+// Of each 16 bytes those that a mask names; and all but the first and last ones, of which the barrier hears too.
+TEST(CodegenMbarrier, BulkCopiesOfSomeBytes) {
+  auto* in = array<uint8_t>(64);
+  for (int i = 0; i < 64; ++i) in[i] = static_cast<uint8_t>(i + 1);
+  const auto out = run(R"(
+  .reg .b16 %rs<3>;
+  mov.u32 %r9, buffer; mov.u64 %rd5, -1;
+  st.shared.v2.u64 [%r9], {%rd5, %rd5}; st.shared.v2.u64 [%r9+16], {%rd5, %rd5};
+  st.shared.v2.u64 [%r9+32], {%rd5, %rd5}; st.shared.v2.u64 [%r9+48], {%rd5, %rd5};
+  mbarrier.init.shared.b64 [%r0], 1;
+  mbarrier.arrive.expect_tx.shared.b64 _, [%r0], 48;
+  mov.u32 %r5, 3; mov.u32 %r6, 5;
+  cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.ignore_oob [%r9], [%rd3], 48, %r5, %r6, [%r0];
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %p2, [%r0], 0;
+  @!%p2 bra WAIT;
+  mov.u16 %rs1, 0x8003;
+  cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r9], 64, %rs1;
+  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+  ld.shared.u64 %rd6, [%r9]; st.global.u64 [%rd1+512], %rd6;
+  ld.shared.u64 %rd6, [%r9+40]; st.global.u64 [%rd1+520], %rd6;
+)",
+                       1, in);
+  ASSERT_FALSE(out.empty());
+  EXPECT_EQ(out[64], 0x0807060504ffffffu);  // the first three as they were
+  EXPECT_EQ(out[65], 0xffffffffff2b2a29u);  // and the last five
+  EXPECT_EQ(out[0], 0xffffu);
+  EXPECT_EQ(out[1], 0x10ull << 56);
+  EXPECT_EQ(out[2], 0x1211u);
+  EXPECT_EQ(out[3], 0x20ull << 56);
+  EXPECT_EQ(out[7], 0xffull << 56);
+}
+
+// No block is ever given to another one.
+TEST(CodegenMbarrier, LaunchesAreNotCancelled) {
+  const auto out = run(R"(
+  .reg .b128 %rq<2>;
+  mov.u32 %r9, buffer; mov.u64 %rd5, -1;
+  st.shared.v2.u64 [%r9], {%rd5, %rd5};
+  mbarrier.init.shared.b64 [%r0], 1;
+  mbarrier.arrive.expect_tx.shared.b64 _, [%r0], 16;
+  clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r9], [%r0];
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %p2, [%r0], 0;
+  @!%p2 bra WAIT;
+  ld.shared.v2.b64 {%rd6, %rd7}, [%r9];
+  mov.b128 %rq1, {%rd6, %rd7};
+  clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %rq1;
+  selp.u64 %rd8, 1, 2, %p1; st.global.u64 [%rd1], %rd8;
+  clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r3, %rq1;
+  clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r4, %r5, %r6, %r7}, %rq1;
+  add.u32 %r3, %r3, %r7; cvt.u64.u32 %rd8, %r3; st.global.u64 [%rd1+8], %rd8;
+)",
+                       1);
+  ASSERT_FALSE(out.empty());
+  EXPECT_EQ(out[0], 2u);
+  EXPECT_EQ(out[1], 0u);
+}
+
 }  // namespace
 }  // namespace bandsaw::soft::test

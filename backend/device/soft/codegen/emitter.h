@@ -239,6 +239,8 @@ class Emitter {
   void op_mbarrier(const Op& op);
   void op_cp_async_arrive(const Op& op);
   void op_cp_async_bulk(const Op& op);
+  void op_cluster_launch_control(const Op& op);
+  V trimmed_ends(const Op& op);
   void bulk_copy(const Op& op, const Location& to, const Location& from, V size, V mask);
   void complete_barrier(const Op& op, const Arg& barrier, uint32_t bytes);
   V addresses_of(const Location& l, const char* name);

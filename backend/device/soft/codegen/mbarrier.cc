@@ -108,7 +108,6 @@ void Emitter::op_st_async(const Op& op) {
 void Emitter::op_cp_async_bulk(const Op& op) {
   const auto& in = *op.in;
   if (in.has("commit_group") || in.has("wait_group")) return;
-  if (in.has("cp_mask")) unsupported(op);
   if (in.has("prefetch")) return;
   if (in.has("tensor")) return op_tensor_copy(op);
   std::vector<ptx::Space> spaces;
@@ -139,14 +138,45 @@ void Emitter::bulk_copy(const Op& op, const Location& to, const Location& from, 
   V d = addresses_of(to, "bulk_to"), s = addresses_of(from, "bulk_from"), n = frame_scratch("in0", 8 * kLanes);
   b_.CreateStore(size, n);
   V none = llvm::ConstantPointerNull::get(b_.getPtrTy());
-  V barriers = form.tells ? addresses_of(locate(op, op.args.at(3), ptx::Space::kShared), "barriers") : none;
+  form.masked = in.has("cp_mask");
+  form.trimmed = in.has("ignore_oob");
+  V parts = none;
+  if (form.masked || form.trimmed) {
+    parts = frame_scratch("in2", 8 * kLanes);
+    b_.CreateStore(splat(form.masked ? b_.CreateZExt(read(op.args.back(), 16), ity(32)) : trimmed_ends(op)), parts);
+  }
+  const size_t barrier_at = form.trimmed ? 5 : 3;
+  V barriers = form.tells ? addresses_of(locate(op, op.args.at(barrier_at), ptx::Space::kShared), "barriers") : none;
   V blocks = none;
   if (in.has("multicast::cluster")) {
     blocks = frame_scratch("in1", 8 * kLanes);
     b_.CreateStore(splat(b_.CreateZExt(read(op.args.at(4), 16), ity(32))), blocks);
   }
   call_helper("bsw_copy_bulk", b_.getVoidTy(),
-              {warp_, mask, d, s, n, blocks, barriers, i32(std::bit_cast<uint32_t>(form))});
+              {warp_, mask, d, s, n, blocks, parts, barriers, i32(std::bit_cast<uint32_t>(form))});
+}
+
+// Bytes that .ignore_oob leaves out at the beginning, and at the end in the upper half.
+V Emitter::trimmed_ends(const Op& op) {
+  V first = read(op.args.at(3), 32), last = read(op.args.at(4), 32);
+  return b_.CreateOr(first, b_.CreateShl(last, konst(16, 32)));
+}
+
+// try_cancel asks for a block that has not begun yet: none is given, as is allowed, and each block runs as it would
+// have (PTX ISA 9.7.13.21).
+void Emitter::op_cluster_launch_control(const Op& op) {
+  const auto& in = *op.in;
+  vec_ = true;
+  if (in.has("query_cancel")) {
+    const bool asks = in.has("is_canceled");
+    const auto none = [&](const Arg& to) { write(op, to, konst(0, asks ? 1 : 32)); };
+    if (op.args.at(0).kind != ArgKind::kVector) return none(op.args[0]);
+    for (const Arg& to : op.args[0].elements) none(to);
+    return;
+  }
+  if (in.has("multicast::cluster::all") || !in.has("mbarrier::complete_tx::bytes")) unsupported(op);
+  store_slow(op, locate(op, op.args.at(0), ptx::Space::kShared), 8, {konst(0, 64), konst(0, 64)}, op_mask(op));
+  complete_barrier(op, op.args.at(1), 16);
 }
 
 }  // namespace bandsaw::soft

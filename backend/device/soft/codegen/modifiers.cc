@@ -79,6 +79,8 @@ const std::set<std::string_view> kCopies = {"1d",
                                             "reduce",
                                             "multicast::cluster",
                                             "replace",
+                                            "cp_mask",
+                                            "ignore_oob",
                                             "cp_fenceproxy",
                                             "tensormap::generic",
                                             "b1024",
@@ -92,6 +94,8 @@ const std::set<std::string_view> kCopies = {"1d",
                                             "interleave_layout",
                                             "swizzle_mode",
                                             "fill_mode"};
+
+const std::set<std::string_view> kLaunchControl = {"try_cancel", "query_cancel", "is_canceled", "get_first_ctaid"};
 
 bool is_copy_opcode(std::string_view opcode) { return opcode == "cp" || opcode == "tensormap"; }
 
@@ -125,10 +129,6 @@ const std::set<std::string_view> kElsewhere = {"2dms",
                                                "alloc",
                                                "dealloc",
                                                "shift",
-                                               "try_cancel",
-                                               "query_cancel",
-                                               "is_canceled",
-                                               "get_first_ctaid",
                                                "cluster_ctaid",
                                                "async_bulk",
                                                "unpack",
@@ -136,9 +136,8 @@ const std::set<std::string_view> kElsewhere = {"2dms",
                                                "mxf8f6f4",
                                                "u"};
 const std::set<std::string_view> kElsewhereOpcodes = {
-    "istypep",   "wmma",         "stmatrix",  "movmatrix", "mbarrier", "wgmma", "alloca", "clusterlaunchcontrol",
-    "stacksave", "stackrestore", "tensormap", "tcgen05",   "trap",     "ret",   "exit",   "bra",
-    "brx",       "prefetchu",    "prefetch"};
+    "istypep",   "wmma",    "stmatrix", "movmatrix", "mbarrier", "wgmma", "alloca", "stacksave", "stackrestore",
+    "tensormap", "tcgen05", "trap",     "ret",       "exit",     "bra",   "brx",    "prefetchu", "prefetch"};
 
 bool is_shape(std::string_view word) {
   return word.size() > 1 && (word[0] == 'm' || (word[0] >= '0' && word[0] <= '9')) &&
@@ -157,7 +156,7 @@ void check_words(const ptx::Block& block, uint32_t first_line) {
       throw CompileError(line, in->full_name() + ": not an instruction of PTX");
     for (const std::string& m : in->modifiers) {
       if (kKnown.contains(m) || kTexture.contains(m) || kCopies.contains(m) || kElsewhere.contains(m) ||
-          ptx::type_of(m) || ptx::space_of(m) || is_shape(m) || m.find("::") != m.npos)
+          kLaunchControl.contains(m) || ptx::type_of(m) || ptx::space_of(m) || is_shape(m) || m.find("::") != m.npos)
         continue;
       throw CompileError(line, in->full_name() + ": no instruction of PTX has ." + m);
     }
@@ -172,6 +171,8 @@ void Emitter::check_modifiers(const Op& op) {
     if ((op.in->opcode == "mma" || op.in->opcode == "wgmma") && (m == "sp" || m == "sp::ordered_metadata")) continue;
     if (is_copy_opcode(op.in->opcode) && kCopies.contains(m)) continue;
     if (op.in->opcode == "multimem" && (m == "ld_reduce" || m == "st" || m.starts_with("acc::"))) continue;
+    if (op.in->opcode == "clusterlaunchcontrol" && (kLaunchControl.contains(m) || m.starts_with("get_first_ctaid::")))
+      continue;
     if (op.in->opcode == "wgmma" && (is_shape(m) || m == "mma_async" || m == "fence")) continue;
     unsupported(op, "." + m);
   }

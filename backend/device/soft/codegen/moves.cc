@@ -31,6 +31,7 @@ const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
       {"bar", &E::op_bar}, {"barrier", &E::op_bar}, {"shfl", &E::op_shfl}, {"vote", &E::op_vote}, {"match", &E::op_match},
       {"redux", &E::op_redux}, {"activemask", &E::op_activemask}, {"elect", &E::op_elect},
       {"createpolicy", &E::op_zero}, {"getctarank", &E::op_getctarank}, {"mapa", &E::op_mapa}, {"tensormap", &E::op_tensormap},
+      {"clusterlaunchcontrol", &E::op_cluster_launch_control},
       {"nanosleep", &E::op_nanosleep}, {"brkpt", &E::op_trap}, {"multimem", &E::op_multimem}, {"call", &E::op_call},
       {"mma", &E::op_mma}, {"mbarrier", &E::op_mbarrier}, {"ldmatrix", &E::op_ldmatrix},
       {"stmatrix", &E::op_stmatrix}, {"movmatrix", &E::op_movmatrix}, {"wmma", &E::op_wmma}, {"wgmma", &E::op_wgmma},

@@ -33,6 +33,7 @@ OpInfo op_info(const Op& op, bool entry) {
       "pmevent",   "discard",      "applypriority", "stmatrix", "setmaxnreg", "griddepcontrol", "cp",
       "tensormap", "stackrestore", "sust",          "sured"};
   if (none.contains(code)) return {Result::kNone, 0};
+  if (code == "clusterlaunchcontrol" && in.has("try_cancel")) return {Result::kNone, 0};
   if (code == "bar" || code == "barrier") {
     if (in.has("red")) return {Result::kWarp, 1};
     return {Result::kNone, 0};
