@@ -1,7 +1,6 @@
 """Park's ELF (chapter 3) on kernels of ours: recorded once on the software device, then replayed on the model of the
 paper's GPU by scheduler and by what else is changed. tools/bench paper elf-3.6 and so on."""
 import functools
-import json
 import math
 import pathlib
 import shutil
@@ -69,10 +68,7 @@ def traces(label: str) -> str:
 
 @functools.cache
 def replayed(label: str, *how: str) -> list[dict]:
-    done = timing.run_tool(["--json", "--gpu", GPU, "--without", WARM_UP, "--cycles", str(CYCLES), *how, traces(label)])
-    if done.returncode != 0:
-        raise Failure(f"the timing model ended with {done.returncode} for {label}")
-    return json.loads(done.stdout)
+    return timing.replayed(["--gpu", GPU, "--without", WARM_UP, "--cycles", str(CYCLES), *how, traces(label)])
 
 
 def _sum(label: str, how: tuple[str, ...], field: str) -> float:

@@ -113,15 +113,19 @@ class Case:
 ERRORS = (Want(TIME_SLICED, "error_points_1s", "<= 2"), Want(TIME_SLICED, "error_points_100ms", "<= 5"))
 
 
+def _kept(who: tuple[Who, ...]) -> tuple[Want, ...]:
+    """What each is promised is its share of its speed alone."""
+    return tuple(Want(TIME_SLICED, "progress", f">= {0.97 * one.share / 100:.4g}", number)
+                 for number, one in enumerate(who))
+
+
 def _busy(*tenants: tuple[str, int]) -> Case:
     """Tenants that always want the GPU: what is promised is the share of their speed alone."""
-    kept = tuple(Want(TIME_SLICED, "progress", f">= {0.97 * share / 100:.4g}", number)
-                 for number, (_, share) in enumerate(tenants))
     programs = [program for program, _ in tenants]
     who = tuple(Who(program, share, number=1 + programs[:place].count(program))
                 for place, (program, share) in enumerate(tenants))
     shares = ":".join(str(share) for _, share in tenants)
-    return Case(f"{'+'.join(programs)} {shares}", who, kept + ERRORS, native=tenants[0][1] == 75)
+    return Case(f"{'+'.join(programs)} {shares}", who, _kept(who) + ERRORS, native=tenants[0][1] == 75)
 
 
 def _beside_inference(first: str, second: str) -> Case:
@@ -163,10 +167,8 @@ def variety() -> list[Case]:
     """Each of VARIETY beside training, which is promised more, and beside one whose kernels are long; then some of them
     in threes and fours."""
     def mix(programs: tuple[str, ...], shares: tuple[int, ...]) -> Case:
-        wanted = tuple(Want(TIME_SLICED, "progress", f">= {0.97 * share / 100:.4g}", number)
-                       for number, share in enumerate(shares))
-        return Case(f"{'+'.join(programs)} {':'.join(str(share) for share in shares)}",
-                    tuple(Who(program, share) for program, share in zip(programs, shares)), wanted)
+        who = tuple(Who(program, share) for program, share in zip(programs, shares))
+        return Case(f"{'+'.join(programs)} {':'.join(str(share) for share in shares)}", who, _kept(who))
     pairs = [mix((name, other), (share, 100 - share)) for other, share in (("training", 25), ("sgemm", 50))
              for name in VARIETY]
     return pairs + [mix(programs, MIX_SHARES[len(programs)]) for programs in MIXES]

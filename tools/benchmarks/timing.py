@@ -57,10 +57,8 @@ def record() -> pathlib.Path:
 
 
 def replay(folder: pathlib.Path) -> dict[str, dict]:
-    done = timing.run_tool(["--json", "--gpu", GPU, "--cycles", str(MOST_CYCLES), str(folder)])
-    if done.returncode != 0:
-        raise Failure(f"the timing model ended with {done.returncode}")
-    return {kernel["kernel"]: kernel for kernel in json.loads(done.stdout)}
+    kernels = timing.replayed(["--gpu", GPU, "--cycles", str(MOST_CYCLES), str(folder)])
+    return {kernel["kernel"]: kernel for kernel in kernels}
 
 
 def compare(measured: list[dict], model: dict[str, dict]) -> dict:

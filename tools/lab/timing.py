@@ -1,6 +1,7 @@
 """Programs on a software device that records what their kernels do, and what the timing model makes of that.
 
 The device is a vgpud's of its own, which only this uses: recording costs time, and its traces lie in its folder."""
+import json
 import os
 import pathlib
 import shutil
@@ -68,6 +69,14 @@ def tool() -> pathlib.Path:
 
 def run_tool(arguments: list[str]) -> subprocess.CompletedProcess:
     return subprocess.run([tool(), *arguments], stdout=subprocess.PIPE, text=True, check=False)
+
+
+def replayed(arguments: list[str]) -> list[dict]:
+    """What the model says of each kernel of the traces."""
+    done = run_tool(["--json", *arguments])
+    if done.returncode != 0:
+        raise Failure(f"the timing model ended with {done.returncode} for {arguments[-1]}")
+    return json.loads(done.stdout)
 
 
 def run_timed(program: pathlib.Path, arguments: list[str], program_variables: dict[str, str],

@@ -206,9 +206,15 @@ class ArbiterThread final : public Arbiter {
     epoll_event event{.events = EPOLLIN | how, .data = {.u64 = tag.pack()}};
     ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
-  void watch_again(int fd, EventTag tag, uint32_t events) {
-    epoll_event event{.events = events, .data = {.u64 = tag.pack()}};
-    ::epoll_ctl(poll_.get(), EPOLL_CTL_MOD, fd, &event);
+  // Of one that is not read its end is seen still.
+  void read(uint32_t number, Session* session, bool whether) {
+    session->held_up = !whether;
+    epoll_event event{.events = whether ? EPOLLIN : 0u, .data = {.u64 = EventTag{EventTag::kSocket, number}.pack()}};
+    ::epoll_ctl(poll_.get(), EPOLL_CTL_MOD, session->socket.get(), &event);
+  }
+  void has_left(const Session& session) {
+    log::info(log::About{session.vgpu}, "the session has left the arbiter");
+    disconnect(std::string(session.vgpu));
   }
   void poke() { signal_event(poke_.get()); }
   void disconnect(const std::string& vgpu);
@@ -288,23 +294,14 @@ void ArbiterThread::on_event(EventTag tag, Time now) {
 
 void ArbiterThread::on_packet(uint32_t number, Time now) {
   Session& session = sessions_[number];
-  if (session.hands_over_too_much() && !session.held_up) {
-    session.held_up = true;
-    return watch_again(session.socket.get(), {EventTag::kSocket, number}, 0);
-  }
-  if (session.held_up) {  // nothing is watched but its end
-    log::info(log::About{session.vgpu}, "the session has left the arbiter");
-    return disconnect(std::string(session.vgpu));
-  }
+  if (session.held_up) return has_left(session);  // nothing else is watched
+  if (session.hands_over_too_much()) return read(number, &session, false);
   std::byte buffer[sizeof(GateMessage) + 1];
   std::vector<UniqueFd> fds;
   const auto length = receive_packet(session.socket.get(), buffer, &fds);
   if (!length.ok() && length.status().code() == EAGAIN) return;
   const bool lost = !length.ok() && length.status().code() != EMSGSIZE;
-  if (lost || (length.ok() && length.value() == 0)) {
-    log::info(log::About{session.vgpu}, "the session has left the arbiter");
-    return disconnect(std::string(session.vgpu));
-  }
+  if (lost || (length.ok() && length.value() == 0)) return has_left(session);
   Status status = length.status();
   if (status.ok()) status = take_packet(number, std::span(buffer).first(length.value()), fds, now);
   if (!fds.empty()) setter_.close(std::move(fds), session.owner);
@@ -412,10 +409,7 @@ void ArbiterThread::time_slice_changed(const TimeSliceOrder& order, const TimeSl
 Time ArbiterThread::read_held_up(Time now) {
   Time next = ArbiterCore::kNever;
   for (auto& [number, session] : sessions_) {
-    if (session.held_up && !session.hands_over_too_much()) {
-      session.held_up = false;
-      watch_again(session.socket.get(), {EventTag::kSocket, number}, EPOLLIN);
-    }
+    if (session.held_up && !session.hands_over_too_much()) read(number, &session, true);
     if (session.held_up) next = now + kLookAtClosed;
   }
   return next;

@@ -114,7 +114,7 @@ CUresult answer(uint64_t number, Out* out, Record record, Read read) {
   return Table::get().find({call.context(), number}, &record) ? read(record, out) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// NVIDIA's driver takes it that something is destroyed twice: COLMAP's images do so each time, and ask for errors.
+// COLMAP destroys each of its textures twice and asks for errors afterwards, so a driver that refuses would end it.
 template <typename Table>
 CUresult not_there(typename Table::Key key) {
   return Table::get().is_gone(key) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -53,22 +53,20 @@ extern "C" __global__ void add_chain(Clocks clocks, int* out, int a, int b) {
   ends(clocks);
 }
 
-extern "C" __global__ void fma_chain(Clocks clocks, float* out, float a, float b) {
+template <class T>
+__device__ void multiply_in_turn(Clocks clocks, T* out, T a, T b) {
   begins(clocks);
-  float x = threadIdx.x;
-#pragma unroll 16
-  for (int i = 0; i < 16 * kTurns; ++i) x = fmaf(x, a, b);
-  out[blockIdx.x * blockDim.x + threadIdx.x] = x;
-  ends(clocks);
-}
-
-extern "C" __global__ void double_chain(Clocks clocks, double* out, double a, double b) {
-  begins(clocks);
-  double x = threadIdx.x;
+  T x = threadIdx.x;
 #pragma unroll 16
   for (int i = 0; i < 16 * kTurns; ++i) x = fma(x, a, b);
   out[blockIdx.x * blockDim.x + threadIdx.x] = x;
   ends(clocks);
+}
+extern "C" __global__ void fma_chain(Clocks clocks, float* out, float a, float b) {
+  multiply_in_turn(clocks, out, a, b);
+}
+extern "C" __global__ void double_chain(Clocks clocks, double* out, double a, double b) {
+  multiply_in_turn(clocks, out, a, b);
 }
 
 extern "C" __global__ void special_chain(Clocks clocks, float* out) {

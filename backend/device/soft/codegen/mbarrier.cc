@@ -162,8 +162,8 @@ V Emitter::trimmed_ends(const Op& op) {
   return b_.CreateOr(first, b_.CreateShl(last, konst(16, 32)));
 }
 
-// try_cancel asks for a block that has not begun yet: none is given, as is allowed, and each block runs as it would
-// have (PTX ISA 9.7.13.21).
+// try_cancel asks for a block that has not begun yet: none is given, as PTX allows, and each block runs as it
+// would have.
 void Emitter::op_cluster_launch_control(const Op& op) {
   const auto& in = *op.in;
   vec_ = true;
