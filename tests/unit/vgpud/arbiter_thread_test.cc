@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "backend/control/gate_link.h"
@@ -66,16 +67,19 @@ class ArbiterThreadTest : public testing::Test {
     greet();
   }
   // A new connection of the session's.
-  void greet(const std::string& vgpu = "web0") {
+  // `first`: what is said behind the greeting, before the arbiter has the connection.
+  void greet(const std::string& vgpu = "web0", const std::function<void()>& first = [] {}) {
     int pair[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     session_.reset(pair[0]);
-    arbiter_->connect(vgpu, UniqueFd(pair[1]));
+    UniqueFd other(pair[1]);
     const UniqueFd page(::memfd_create("usage page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     ASSERT_EQ(::ftruncate(page.get(), sizeof(GrantPage)), 0);
     ASSERT_EQ(::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
     doorbell_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     say_hello({sizeof(GrantPage), 0}, page.get(), doorbell_.get());
+    first();
+    arbiter_->connect(vgpu, std::move(other));
   }
   void say_hello(const GateHello& hello, int page, int doorbell) {
     const int fds[] = {page, doorbell};
@@ -279,8 +283,10 @@ TEST_F(ArbiterThreadTest, DescriptorsThatAreSlowToCloseHoldTheirSessionUpAlone) 
   message.channel_groups.count = 1;
   SlowToClose slow = slow_to_close();
   ASSERT_TRUE(slow.socket);
-  ASSERT_TRUE(say(message, {device_.get(), slow.socket.get()}).ok());
-  slow.socket.reset();
+  greet("web0", [&] {  // so that the arbiter is the last to close it
+    ASSERT_TRUE(say(message, {device_.get(), slow.socket.get()}).ok());
+    slow.socket.reset();
+  });
   ::fcntl(session_.get(), F_SETFL, O_NONBLOCK);
   int said = 0;
   for (int refused = 0; said < 3000 && refused < 300;) {
