@@ -133,11 +133,13 @@ def ensure_vgpu(name: str, memory: str, compute: int, copy: int) -> None:
 
 
 def destroy_unused() -> None:
-    """What an earlier run left behind holds shares that the tests ask for; what has a domain or programs stays."""
+    """What an earlier run left behind holds shares that the tests ask for; what has a VM that runs, or programs, stays.
+    A run that was killed leaves virtual GPUs of domains that are gone."""
     start_vgpud()
     for vgpu in vgpuctl_json("list"):
-        if not vgpu["domain"] and not (vgpu.get("live") or {}).get("processes"):
-            vgpuctl("destroy", vgpu["name"], check=False)
+        now = vgpu.get("live") or {}
+        if not now.get("processes") and not now.get("vm", {}).get("connected"):
+            vgpuctl("destroy", vgpu["name"], "--force", check=False)
 
 
 def session_log(vgpu: str) -> pathlib.Path:
