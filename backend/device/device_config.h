@@ -18,6 +18,7 @@ struct DeviceConfig {
   CodeKeeper* keeper = nullptr;  // who writes there, outlives the device; null: the device itself
   // Of a software device: of each kernel so many launches are recorded, in the folder `timing` of that one; 0: none.
   uint32_t recorded_launches = 0;
+  std::string recorded_gpu;  // for this GPU of the timing model; empty: the one that it knows first
   std::string name;          // of the device, as programs see it
   bool replaceable = false;  // of a GPU: it keeps what another runner needs to give the same addresses again
   // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first`

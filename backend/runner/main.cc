@@ -82,8 +82,10 @@ DeviceConfig read_environment() {
   if (const char* threads = std::getenv("BANDSAW_THREADS")) config.threads = std::atoi(threads);
   if (const char* sms = std::getenv("BANDSAW_SOFT_SMS")) config.soft_sms = static_cast<uint32_t>(std::atoi(sms));
   config.replaceable = std::getenv("BANDSAW_REPLACEABLE") != nullptr;
-  if (const char* launches = std::getenv("BANDSAW_TIMING"))
-    config.recorded_launches = static_cast<uint32_t>(std::max(0, std::atoi(launches)));
+  if (const char* recorded = std::getenv("BANDSAW_TIMING")) {
+    config.recorded_launches = static_cast<uint32_t>(std::max(0, std::atoi(recorded)));
+    if (const char* gpu = std::strchr(recorded, ':')) config.recorded_gpu = gpu + 1;
+  }
   return config;
 }
 

@@ -21,7 +21,7 @@ def ended():
 
 
 def _run(program: pathlib.Path, *arguments: str, model: str = "h200") -> tuple[int, list[str]]:
-    status, text = timing.run_timed(program, list(arguments), direct_environment(timing.NAME), ["--gpu", model])
+    status, text = timing.run_timed(program, list(arguments), direct_environment(timing.NAME), model)
     return status, text.splitlines()
 
 

@@ -50,7 +50,7 @@ def traces(label: str) -> str:
     name, scale, launches = PROGRAMS[label]
     binary = GpuFigure(name).compile()
     say(f"recording {label}: {name} at {scale:g}")
-    ours = timing.start(launches)
+    ours = timing.start(launches, GPU)
     variables = {**direct_environment(timing.NAME), **ours}
     try:
         done = subprocess.run([binary, str(scale)], env=variables, stdout=subprocess.DEVNULL, check=False,

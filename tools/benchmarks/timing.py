@@ -44,7 +44,7 @@ def record() -> pathlib.Path:
     """Runs the kernels once on a software device that records them; the folder of their traces."""
     binary = Figure("timing").compile()
     say("recording the kernels on the software device")
-    ours = timing.start(1)
+    ours = timing.start(1, GPU)
     done = subprocess.run([binary, "1"], env={**direct_environment(timing.NAME), **ours}, capture_output=True,
                           text=True, check=False, timeout=600)
     if done.returncode != 0:

@@ -185,7 +185,7 @@ def run() -> int:
         variables = {**direct_environment(vgpu), **variables}
         variables = with_cupti(variables if options.gpu else with_ptx_programs(with_ptx_preload(variables)))
         if options.timing and program:
-            status, table = timing.run_timed(program, options.arguments, variables, ["--gpu", options.model])
+            status, table = timing.run_timed(program, options.arguments, variables, options.model)
             print(table, end="", file=sys.stderr)
             return status
         os.execvpe(str(program), [options.program, *options.arguments], variables)

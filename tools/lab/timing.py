@@ -21,8 +21,8 @@ def run_folder() -> pathlib.Path:
     return lab_dir() / "timing" / "run"
 
 
-def variables(launches: int = LAUNCHES) -> dict[str, str]:
-    return {**environment(run_folder()), "BANDSAW_TIMING": str(launches)}
+def variables() -> dict[str, str]:
+    return environment(run_folder())
 
 
 def traces() -> list[pathlib.Path]:
@@ -30,10 +30,11 @@ def traces() -> list[pathlib.Path]:
     return sorted(path for path in (run_folder().parent / "state").glob("**/timing/*") if path.is_file())
 
 
-def start(launches: int = LAUNCHES) -> dict[str, str]:
-    """A virtual GPU whose kernels are recorded, with nothing of earlier ones; what its programs need to reach it."""
+def start(launches: int = LAUNCHES, model: str = MODELS[0]) -> dict[str, str]:
+    """A virtual GPU whose kernels are recorded, for the model's GPU, with nothing of earlier ones; what its programs
+    need to reach it."""
     stop()
-    os.environ["BANDSAW_TIMING"] = str(launches)
+    os.environ["BANDSAW_TIMING"] = f"{launches}:{model}"
     try:
         host.start_vgpud("soft", run_folder())
     finally:
@@ -80,10 +81,10 @@ def replayed(arguments: list[str]) -> list[dict]:
 
 
 def run_timed(program: pathlib.Path, arguments: list[str], program_variables: dict[str, str],
-              tool_arguments: list[str]) -> tuple[int, str]:
+              model: str) -> tuple[int, str]:
     """Runs a program and gives its exit status and the model's table. A program that a signal ends, or that a person
     interrupts, has its table too."""
-    ours = start()
+    ours = start(model=model)
     try:
         status = subprocess.run([program, *arguments], env={**program_variables, **ours}, check=False).returncode
     except KeyboardInterrupt:
@@ -92,7 +93,7 @@ def run_timed(program: pathlib.Path, arguments: list[str], program_variables: di
     shutil.rmtree(folder, ignore_errors=True)
     if collect(folder) == 0:
         return status, "timing: the program launched no kernel that could be recorded (only code with PTX can)\n"
-    done = run_tool([*tool_arguments, str(folder)])
+    done = run_tool(["--gpu", model, str(folder)])
     if done.returncode != 0 and not done.stdout:
         raise Failure("the timing model gave nothing")
     return (status if status >= 0 else 128 - status), done.stdout

@@ -99,9 +99,9 @@ std::string table(const soft::timing::Machine& machine, const std::string& polic
                   const std::vector<KernelTiming>& kernels) {
   std::vector<Row> rows{{"kernel", "launches", "cycles", "issued/cycle", "conflict %", "memory %", "fetch %",
                          "barrier %", "other %", "empty %", "L1 %", "L2 %", "row %"}};
-  for (const KernelTiming& kernel : kernels) rows.push_back(row_of(kernel, machine.sms));
+  for (const KernelTiming& kernel : kernels) rows.push_back(row_of(kernel, machine.part.sms));
   std::string text = fmt::format("{} at {} MHz, {} of {} SMs simulated, policy {}\n", machine.name, machine.clock_mhz,
-                                 machine.sms, machine.total_sms, policy);
+                                 machine.part.sms, machine.part.total_sms, policy);
   text += aligned(rows);
   for (const KernelTiming& kernel : kernels) {
     const std::string name = readable(kernel.kernel);

@@ -3,6 +3,7 @@
 
 #include "backend/device/soft/fault.h"
 #include "backend/device/soft/soft_device.h"
+#include "backend/device/soft/timing/machine.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -36,9 +37,14 @@ uint32_t count_sms(const DeviceConfig& config, int threads) {
 
 std::unique_ptr<Recorder> make_recorder(const DeviceConfig& config) {
   if (config.recorded_launches == 0) return nullptr;
-  if (!config.cache_directory.empty())
-    return std::make_unique<Recorder>(config.cache_directory + "/timing", config.recorded_launches);
-  log::warn("timing: there is no folder for what kernels do");
+  timing::Machine machine = timing::h200();
+  if (!config.recorded_gpu.empty() && !timing::find_machine(config.recorded_gpu, &machine)) {
+    log::warn("timing: no GPU '{}' is known; nothing is recorded", config.recorded_gpu);
+  } else if (config.cache_directory.empty()) {
+    log::warn("timing: there is no folder for what kernels do");
+  } else {
+    return std::make_unique<Recorder>(config.cache_directory + "/timing", config.recorded_launches, machine.part);
+  }
   return nullptr;
 }
 

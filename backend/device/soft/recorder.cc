@@ -24,7 +24,8 @@ constexpr size_t kKernelsMost = 4096;
 LaunchRecording::LaunchRecording(UniqueFd file, const timing::LaunchTrace& launch)
     : file_(std::move(file)),
       block_warps_(launch.block_warps()),
-      blocks_(std::min<uint64_t>(launch.blocks(), std::max(1u, kWarpsMost / launch.block_warps()))),
+      part_(launch.part),
+      blocks_(std::min<uint64_t>(part_.blocks_of(launch.blocks()), std::max(1u, kWarpsMost / launch.block_warps()))),
       words_most_(kLaunchBytes / sizeof(uint32_t) / (blocks_ * block_warps_)) {
   failed_ = !put(timing::encode_head(launch));
 }
@@ -37,12 +38,13 @@ LaunchRecording::~LaunchRecording() {
 }
 
 WarpRecording* LaunchRecording::begin_warp(uint64_t block, uint32_t warp) {
-  if (block >= blocks_) return nullptr;
+  const uint64_t place = part_.blocks_of(block);
+  if (!part_.has(block) || place >= blocks_) return nullptr;
   auto made = std::make_unique<WarpRecording>();
   made->trace.block = block;
   made->trace.warp = warp;
   made->most = words_most_;
-  made->local_index = static_cast<uint32_t>(block) * block_warps_ + warp;
+  made->local_index = static_cast<uint32_t>(place) * block_warps_ + warp;
   made->of = this;
   made->full = &write_full;
   std::lock_guard lock(mutex_);
@@ -76,7 +78,8 @@ void LaunchRecording::write(const timing::WarpTrace& warp) {
   if (!std::exchange(failed_, true)) log::warn("timing: the trace of a launch cannot be written");
 }
 
-Recorder::Recorder(std::string folder, uint32_t launches) : folder_(std::move(folder)), launches_(launches) {
+Recorder::Recorder(std::string folder, uint32_t launches, timing::Part part)
+    : folder_(std::move(folder)), launches_(launches), part_(part) {
   ::mkdir(folder_.c_str(), 0700);
 }
 
@@ -86,6 +89,7 @@ std::shared_ptr<LaunchRecording> Recorder::begin(timing::LaunchTrace launch) {
   uint32_t& seen = seen_[launch.kernel];
   if (seen >= launches_) return nullptr;
   launch.launch = seen++;
+  launch.part = part_;
   std::string name = folder_ + "/" + std::to_string(::getpid()) + "-XXXXXX";  // runners may have one process number
   UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));
   if (!file) {

@@ -36,7 +36,8 @@ class LaunchRecording {
 
   const UniqueFd file_;
   const uint32_t block_warps_;
-  const uint64_t blocks_;  // that are recorded: the first ones
+  const timing::Part part_;
+  const uint64_t blocks_;  // that are recorded: the first ones of the part
   size_t words_most_;      // of a warp
   std::mutex mutex_;
   std::map<WarpRecording*, std::unique_ptr<WarpRecording>> running_;  // guarded by mutex_, as the next
@@ -46,14 +47,15 @@ class LaunchRecording {
 // Chooses which launches are recorded. Thread-safe.
 class Recorder {
  public:
-  // Of each kernel the first `launches`, in files of a folder that this makes.
-  Recorder(std::string folder, uint32_t launches);
-  // nullptr: this launch is not recorded. `launch` without warps and its own number.
+  // Of each kernel the first `launches`, in files of a folder that this makes: blocks of `part`.
+  Recorder(std::string folder, uint32_t launches, timing::Part part);
+  // nullptr: this launch is not recorded. `launch` without warps, its own number and part.
   std::shared_ptr<LaunchRecording> begin(timing::LaunchTrace launch);
 
  private:
   const std::string folder_;
   const uint32_t launches_;
+  const timing::Part part_;
   std::mutex mutex_;
   std::map<std::string, uint32_t> seen_;  // launches by kernel; guarded by mutex_, as the next
   uint32_t files_ = 0;

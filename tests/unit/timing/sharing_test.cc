@@ -32,8 +32,8 @@ LaunchTrace reading(uint64_t grid, uint64_t recorded, uint64_t own, uint64_t com
 // 4 SMs of 40 are simulated.
 Machine tenth() {
   Machine machine = plain_machine();
-  machine.sms = 4;
-  machine.total_sms = 40;
+  machine.part.sms = 4;
+  machine.part.total_sms = 40;
   return machine;
 }
 
@@ -59,7 +59,7 @@ TEST(Sharing, ASmallGridIsAllThatThereIs) {
 TEST(Sharing, WhatOthersBringComesFromL2) {
   const LaunchTrace launch = reading(400, 128, 0, 200);
   Machine all = tenth();
-  all.total_sms = all.sms;  // no others
+  all.part.total_sms = all.part.sms;  // no others
   const Timing part = simulate(launch, tenth(), {}), whole = simulate(launch, all, {});
   EXPECT_GT(whole.memory.dram_lines, 200u);  // and the code
   EXPECT_LT(part.memory.dram_lines, 60u);

@@ -132,8 +132,20 @@ TEST(Simulate, ALaunchIsCountedByItsPart) {
   EXPECT_EQ(timing.blocks, 2u);
   EXPECT_DOUBLE_EQ(timing.launch_cycles, 5.0 * static_cast<double>(timing.cycles));
   Machine part = plain_machine();
-  part.total_sms = 10;  // one block for each SM
+  part.part = {1, 10};  // one block for each SM
   EXPECT_EQ(simulate(launch, part, {}).blocks, 1u);
+}
+
+TEST(Simulate, APartHasBlocksThatGoToItsSmsInTurn) {
+  const Part part{2, 5};
+  std::vector<uint64_t> has;
+  for (uint64_t block = 0; block < 13; ++block) {
+    EXPECT_EQ(part.blocks_of(block), has.size());
+    if (part.has(block)) has.push_back(block);
+  }
+  EXPECT_EQ(has, (std::vector<uint64_t>{0, 1, 5, 6, 10, 11}));
+  EXPECT_EQ((Part{4, 132}).blocks_of(3), 3u);  // a small grid has a block on each SM
+  EXPECT_EQ((Part{}).blocks_of(7), 7u);
 }
 
 TEST(Simulate, ABoundOfCyclesCutsIt) {
@@ -184,7 +196,7 @@ TEST(Simulate, EveryPolicyDoesAllOfItAndEachCycleIsAccountedFor) {
   for (const std::string& gpu : machine_names()) {
     Machine machine;
     ASSERT_TRUE(find_machine(gpu, &machine));
-    machine.total_sms = machine.sms;
+    machine.part.total_sms = machine.part.sms;
     for (const std::string& policy : warp_policy_names()) {
       for (const uint32_t extras : {0u, 16u}) {
         const Scheduling scheduling{policy, extras, extras};

@@ -92,6 +92,9 @@ TEST(Trace, WhatCannotBeIsRefused) {
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.code.instructions[0].target = 3; }));
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.code.instructions[0].target = -2; }));
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].block = 3; }));
+  EXPECT_TRUE(refused([](LaunchTrace& l) { l.part = {1, 2}; }));  // block 1 falls to another SM
+  EXPECT_TRUE(refused([](LaunchTrace& l) { l.part = {0, 1}; }));
+  EXPECT_TRUE(refused([](LaunchTrace& l) { l.part = {3, 2}; }));
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].warp = 2; }));
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].warp = 1; }));  // twice
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].words[0] = stretch(3); }));
@@ -100,7 +103,7 @@ TEST(Trace, WhatCannotBeIsRefused) {
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].words[1] = kLines | 33u << 24; }));
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].words[1] = banks(kMostTurns + 1); }));
   EXPECT_TRUE(refused([](LaunchTrace& l) { l.warps[0].words.pop_back(); }));
-  EXPECT_FALSE(decode(std::string("BSWTRC01"), &error));
+  EXPECT_FALSE(decode(std::string("BSWTRC02"), &error));
   EXPECT_FALSE(decode(std::string(), &error));
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/device/soft/timing/trace.h"
-
 namespace bandsaw::soft::timing {
 
 uint32_t CacheShape::sets() const { return std::max(1u, bytes / kLineBytes / std::max(1u, ways)); }
@@ -14,8 +12,7 @@ Machine gtx480() {
   Machine m;
   m.name = "gtx480";
   m.clock_mhz = 1400;
-  m.total_sms = 15;
-  m.sms = 5;
+  m.part = {5, 15};
   m.simple_latency = 18;
   m.special_latency = 22;
   m.special_interval = 8;
@@ -45,8 +42,7 @@ Machine h200() {
   Machine m;
   m.name = "h200";
   m.clock_mhz = 1980;
-  m.total_sms = 132;
-  m.sms = 4;
+  m.part = {4, 132};
   m.warps = 64;
   m.threads = 2048;
   m.blocks = 32;

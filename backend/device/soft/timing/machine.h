@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/device/soft/timing/trace.h"
+
 namespace bandsaw::soft::timing {
 
 struct CacheShape {
@@ -18,7 +20,7 @@ struct CacheShape {
 struct Machine {
   std::string name;
   uint32_t clock_mhz = 0;
-  uint32_t total_sms = 1, sms = 1;  // of the GPU; simulated
+  Part part;  // that is simulated
   // An SM.
   uint32_t warps = 48, threads = 1536, blocks = 8, registers = 32768, shared_bytes = 48 << 10;
   uint32_t schedulers = 2;

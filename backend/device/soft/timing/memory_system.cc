@@ -23,9 +23,9 @@ CacheShape l2_of(const Machine& machine, double sharing) {
 MemorySystem::MemorySystem(const Machine& machine, double sharing)
     : machine_(machine),
       sharing_(sharing),
-      queues_(machine.sms),
+      queues_(machine.part.sms),
       partitions_(machine.partitions, Partition(machine, l2_of(machine, sharing))),
-      answers_(machine.sms) {}
+      answers_(machine.part.sms) {}
 
 // A line's address among those of its partition.
 uint64_t MemorySystem::local_line(uint64_t line) const {

@@ -37,7 +37,7 @@ std::vector<uint64_t> lines_by_blocks(const LaunchTrace& launch) {
 double sharing_of(const LaunchTrace& launch, uint64_t simulated, const Machine& machine) {
   const std::vector<uint64_t> lines = lines_by_blocks(launch);
   const uint64_t recorded = lines.size() - 1, half = recorded / 2;
-  const double parts = static_cast<double>(machine.total_sms) / machine.sms;
+  const double parts = static_cast<double>(machine.part.total_sms) / machine.part.sms;
   if (half == 0 || simulated == 0 || simulated > recorded || lines[simulated] == 0) return 1;
   const double growth = static_cast<double>(lines[recorded] - lines[half]) / static_cast<double>(recorded - half);
   const double more = static_cast<double>(std::max(launch.blocks(), recorded) - recorded);

@@ -78,15 +78,14 @@ Timing simulate(const LaunchTrace& launch, const Machine& machine, const Schedul
   result.cut = launch.cut;
   std::vector<Warps> blocks = by_block(launch);
   // The part of the grid that falls to the SMs that are simulated.
-  const uint64_t share =
-      std::max<uint64_t>(1, (launch.blocks() * machine.sms + machine.total_sms - 1) / machine.total_sms);
+  const uint64_t share = machine.part.blocks_of(launch.blocks());
   if (blocks.size() > share) blocks.resize(share);
   result.blocks = blocks.size();
 
   const ProgramPoints points(launch.code, scheduling.point_slots);
   MemorySystem memory(machine, sharing_of(launch, blocks.size(), machine));
   std::vector<std::unique_ptr<Sm>> sms;
-  for (uint32_t i = 0; i < machine.sms; ++i)
+  for (uint32_t i = 0; i < machine.part.sms; ++i)
     sms.push_back(std::make_unique<Sm>(machine, scheduling, launch, points, i, result.resident, &memory));
   size_t next = 0;
   const auto busy = [&] {
@@ -109,7 +108,7 @@ Timing simulate(const LaunchTrace& launch, const Machine& machine, const Schedul
   }
   result.memory = memory.counts();
   result.cycles = now;
-  result.scheduler_cycles = now * machine.schedulers * machine.sms;
+  result.scheduler_cycles = now * machine.schedulers * machine.part.sms;
   if (!blocks.empty())
     result.launch_cycles = static_cast<double>(now) * static_cast<double>(share) / static_cast<double>(blocks.size());
   return result;

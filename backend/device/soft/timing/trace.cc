@@ -7,9 +7,9 @@
 namespace bandsaw::soft::timing {
 namespace {
 
-constexpr char kMagic[8] = {'B', 'S', 'W', 'T', 'R', 'C', '0', '1'};
+constexpr char kMagic[8] = {'B', 'S', 'W', 'T', 'R', 'C', '0', '2'};
 constexpr uint32_t kMostName = 4096, kMostOperands = 4096;
-constexpr uint32_t kMostGrid = 0x7fffffff, kMostBlock = 1024;
+constexpr uint32_t kMostGrid = 0x7fffffff, kMostBlock = 1024, kMostSms = 1 << 16;
 
 void put(std::string* to, const void* data, size_t bytes) { to->append(static_cast<const char*>(data), bytes); }
 void put(std::string* to, uint32_t value) { put(to, &value, sizeof value); }
@@ -101,6 +101,9 @@ void read_head(Reader* in, LaunchTrace* launch) {
   if (threads == 0 || threads > kMostBlock || launch->blocks() == 0) in->fail();
   launch->shared_bytes = in->number<uint32_t>(1 << 20);
   launch->registers = in->number<uint32_t>(1024);
+  launch->part.total_sms = in->number<uint32_t>(kMostSms);
+  launch->part.sms = in->number<uint32_t>(launch->part.total_sms);
+  if (launch->part.sms == 0) in->fail();
   launch->code.registers = in->number<uint32_t>(kMostRegisters);
   const auto count = in->number<uint32_t>(kMostInstructions);
   for (uint32_t i = 0; i < count && in->good(); ++i)
@@ -174,6 +177,8 @@ std::string encode_head(const LaunchTrace& launch) {
   for (const uint32_t extent : launch.block) put(&out, extent);
   put(&out, launch.shared_bytes);
   put(&out, launch.registers);
+  put(&out, launch.part.total_sms);
+  put(&out, launch.part.sms);
   put(&out, launch.code.registers);
   put(&out, static_cast<uint32_t>(launch.code.instructions.size()));
   for (const Instruction& one : launch.code.instructions) put(&out, one);
@@ -207,7 +212,8 @@ std::optional<LaunchTrace> decode(std::span<const char> bytes, std::string* erro
       launch.cut = true;  // whoever wrote it was killed
       break;
     }
-    if (warp.block >= launch.blocks() || warp.warp >= launch.block_warps() || !check_words(launch.code, &warp)) {
+    if (warp.block >= launch.blocks() || !launch.part.has(warp.block) || warp.warp >= launch.block_warps() ||
+        !check_words(launch.code, &warp)) {
       *error = "a warp of kernel " + launch.kernel + " that cannot be";
       return std::nullopt;
     }

@@ -63,12 +63,26 @@ struct WarpTrace {
   std::vector<uint32_t> words;
 };
 
+// Some SMs of a GPU, and the blocks of a grid that fall to them: it gives block after block to SM after SM, so that
+// neighbours are on different ones.
+struct Part {
+  uint32_t sms = 1, total_sms = 1;  // 1 <= sms <= total_sms
+
+  bool has(uint64_t block) const { return block % total_sms < sms; }
+  // How many of a grid's first `blocks` it has: also the place of block number `blocks` among those that it has.
+  uint64_t blocks_of(uint64_t blocks) const {
+    const uint64_t rest = blocks % total_sms;
+    return blocks / total_sms * sms + (rest < sms ? rest : sms);
+  }
+};
+
 struct LaunchTrace {
   std::string kernel;
   uint64_t launch = 0;  // of this kernel, from 0 on
   uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
   uint32_t shared_bytes = 0, registers = 0;  // of a block; of a thread
   Code code;
+  Part part;                     // whose blocks were recorded
   std::vector<WarpTrace> warps;  // by block, then by number
   bool cut = false;              // warps are missing, or a warp is cut
 
