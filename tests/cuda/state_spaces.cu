@@ -12,6 +12,12 @@ struct alignas(16) Four {
 
 __device__ __noinline__ int read(const int* anywhere) { return *anywhere; }  // a generic pointer
 
+// Of a pointer that the compiler knows nothing of.
+__device__ __noinline__ int space_of(const void* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return __isShared(pointer) * 1 + __isGlobal(pointer) * 2 + __isLocal(pointer) * 4 + __isConstant(pointer) * 8;
+}
+
 __global__ void spaces(const Four* in, Four* out, int* ints, int n) {
   __shared__ int fixed[64];
   extern __shared__ double dynamic[];
@@ -31,6 +37,8 @@ __global__ void spaces(const Four* in, Four* out, int* ints, int n) {
     o[2] = read(ints + n * 6);
     o[3] = __isShared(&fixed[0]) * 1 + __isGlobal(ints) * 2 + __isLocal(&local[i % 40]) * 4 +
            __isConstant(&coefficients[0]) * 8;
+    o[3] += space_of(&fixed[0]) * 16 + space_of(ints) * 256 + space_of(&local[i % 40]) * 4096 +
+            space_of(&coefficients[15]) * 65536;
     char* bytes = static_cast<char*>(malloc(100));
     for (int k = 0; k < 100; ++k) bytes[k] = static_cast<char>(k + i);
     o[4] = bytes[i % 100];
@@ -73,7 +81,7 @@ int main() {
     EXPECT_EQ(got[i * 6], local[i % 40] + local[5]);
     EXPECT_EQ(got[i * 6 + 1], (i % 64 + 1) % 64 * 2);
     EXPECT_EQ(got[i * 6 + 2], seven);
-    EXPECT_EQ(got[i * 6 + 3], 15);
+    EXPECT_EQ(got[i * 6 + 3], 0x8421f);
     EXPECT_EQ(got[i * 6 + 4], static_cast<signed char>(i % 100 + i));
     EXPECT_EQ(got[i * 6 + 5], 3 * i + 3);
   }

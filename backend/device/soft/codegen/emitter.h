@@ -95,6 +95,8 @@ class Emitter {
   V read_pred(const Arg& arg);                                           // i1
   V read_float(const Op& op, const Arg& arg, ptx::Type type);            // f32, f64; f16 and bf16 widened to f32
   V read_address_constant(const Op& op, const Arg& arg);                 // mov of a symbol
+  V variable_address(const Place& place);                                // of a .global or .const one of the module
+  V is_constant(V address);                                              // a generic address, in one of its .const ones
   void write(const Op& op, const Arg& arg, V value, bool sign = false);  // integer or i1, any width
   void write_float(const Op& op, const Arg& arg, V value, ptx::Type type);
   void store_reg(const Op& op, int reg, V value);

@@ -70,18 +70,21 @@ V Emitter::read_address_constant(const Op& op, const Arg& arg) {
       break;
     }
     case ptx::Space::kGlobal:
-    case ptx::Space::kConst: {
-      auto* g = m_->module->getNamedGlobal("v." + p->name);
-      if (!g)
-        g = new llvm::GlobalVariable(*m_->module, b_.getInt8Ty(), false, llvm::GlobalValue::ExternalLinkage, nullptr,
-                                     "v." + p->name);
-      base = b_.CreatePtrToInt(g, b_.getInt64Ty());
+    case ptx::Space::kConst:
+      base = variable_address(*p);
       break;
-    }
     default:
       unsupported(op, "address of " + p->name);
   }
   return arg.bits ? b_.CreateAdd(base, i64(arg.bits)) : base;
+}
+
+V Emitter::variable_address(const Place& place) {
+  auto* g = m_->module->getNamedGlobal("v." + place.name);
+  if (!g)
+    g = new llvm::GlobalVariable(*m_->module, b_.getInt8Ty(), false, llvm::GlobalValue::ExternalLinkage, nullptr,
+                                 "v." + place.name);
+  return b_.CreatePtrToInt(g, b_.getInt64Ty());
 }
 
 void Emitter::op_ld(const Op& op) {
@@ -193,6 +196,17 @@ void Emitter::op_cvta(const Op& op) {
   write(op, op.args.at(0), op.in->has("to") ? b_.CreateSub(v, w) : b_.CreateAdd(v, w));
 }
 
+// Constants lie among other memory here: an address is theirs if it is in one of the module's.
+V Emitter::is_constant(V address) {
+  V result = konst(0, 1);
+  for (const auto& place : m_->flat->places) {
+    if (place->space != ptx::Space::kConst || place->extern_symbol) continue;
+    V offset = b_.CreateSub(address, shape(variable_address(*place)));
+    result = b_.CreateOr(result, b_.CreateICmpULT(offset, konst(place->bytes, 64)));
+  }
+  return result;
+}
+
 void Emitter::op_isspacep(const Op& op) {
   V v = read(op.args.at(1), 64);
   ptx::Space space = op.in->space();
@@ -206,9 +220,10 @@ void Emitter::op_isspacep(const Op& op) {
     const bool own = space == ptx::Space::kShared && !op.in->has("shared::cluster");
     result = b_.CreateICmpULT(b_.CreateSub(v, konst(window, 64)), konst(own ? kClusterStep : kSpaceWindowBytes, 64));
   } else if (space == ptx::Space::kConst) {
-    result = konst(0, 1);
+    result = is_constant(v);
   } else {
-    result = b_.CreateICmpUGE(b_.CreateSub(v, konst(kSharedWindow, 64)), konst(4 * kSpaceWindowBytes, 64));
+    V outside = b_.CreateICmpUGE(b_.CreateSub(v, konst(kSharedWindow, 64)), konst(4 * kSpaceWindowBytes, 64));
+    result = b_.CreateAnd(outside, b_.CreateNot(is_constant(v)));
   }
   write(op, op.args.at(0), result);
 }
