@@ -55,8 +55,9 @@ Special special_of(std::string_view name) {
   if (name.starts_with("%cluster_") || name == "%clusterid" || name == "%nclusterid" || name == "%is_explicit_cluster")
     return Special::kCluster;
   if (name.starts_with("%envreg")) return Special::kEnvironment;
-  for (std::string_view uniform : {"%ntid", "%nwarpid", "%smid", "%nsmid", "%total_smem_size", "%dynamic_smem_size",
-                                   "%aggr_smem_size", "%reserved_smem_offset_begin"})
+  if (name.starts_with("%reserved_smem_offset")) return Special::kUniform;
+  for (std::string_view uniform :
+       {"%ntid", "%nwarpid", "%smid", "%nsmid", "%total_smem_size", "%dynamic_smem_size", "%aggr_smem_size"})
     if (name == uniform) return Special::kUniform;
   return Special::kThread;
 }

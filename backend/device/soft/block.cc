@@ -276,7 +276,7 @@ BlockState* BlockRunner::make_block() {
   block->runner = this;
   block->warps = plan.shape->warps;
   block->counted.resize(block->warps.size());
-  if (plan.shared_bytes && !(block->shared = worker_.get_shared())) return nullptr;
+  if ((plan.shared_bytes || plan.reserved_shared) && !(block->shared = worker_.get_shared())) return nullptr;
   for (WarpState& warp : block->warps) {
     std::copy(std::begin(plan.grid), std::end(plan.grid), warp.nctaid);
     warp.sm_id = static_cast<uint32_t>(worker_.index()) % plan.sms;

@@ -40,6 +40,7 @@ struct LaunchPlan {
   std::shared_ptr<const BlockShape> shape;
   uint32_t grid[3]{1, 1, 1};
   uint32_t shared_bytes = 0, dynamic_shared_bytes = 0, local_bytes = 0;
+  bool reserved_shared = false;  // it uses that beside its own
   uint32_t parameter_bytes = 0;
   bool cooperative = false;
   uint32_t cluster[3]{1, 1, 1};  // divides the grid

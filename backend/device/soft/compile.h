@@ -53,6 +53,7 @@ struct KernelCode {
   uint32_t required_cluster[3] = {0, 0, 0};
   bool uses_barrier = false;  // false: a block's warps may run one after another without fibers
   bool uses_grid_sync = false;
+  bool uses_reserved_shared = false;  // %reserved_smem_offset
 };
 
 // A module whose kernels are compiled when they are first asked for. Thread-safe.

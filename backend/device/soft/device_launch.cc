@@ -158,6 +158,7 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->explicit_cluster = cluster[0] != 0;
   plan->dynamic_shared_bytes = launch.shared_bytes;
   plan->shared_bytes = launch.shared_bytes + code.code->static_shared_bytes;
+  plan->reserved_shared = code.code->uses_reserved_shared;
   plan->local_bytes = code.code->local_bytes;
   if (const CUresult refused = charge_local(*plan)) return refused;
   plan->cooperative = launch.cooperative;

@@ -70,6 +70,7 @@ std::byte* Worker::get_shared() {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
   auto* shared = static_cast<std::byte*>(at);
+  static_assert(kReservedPlace + kReservedBytes + kSharedPadding <= kSharedBytes);
   ::mprotect(shared + kSharedBytes, kGuardBytes, PROT_NONE);
   return shared;
 }

@@ -30,9 +30,11 @@ inline Resolved inside(std::byte* base, uint64_t offset, uint64_t bytes, uint64_
   return {Resolved::kFound, false, base + offset};
 }
 
-// Shared memory of this block, or of another one of its cluster.
+// Shared memory of this block, its reserved part too, or of another one of its cluster.
 inline Resolved shared(const WarpState& warp, uint64_t offset, uint64_t bytes) {
   if (offset < kClusterStep) return inside(warp.shared, offset, bytes, warp.shared_bytes);
+  if (offset / kClusterStep == kReservedOffset / kClusterStep && warp.shared)
+    return inside(warp.shared + kReservedPlace, offset - kReservedOffset, bytes, kReservedBytes);
   const uint64_t rank = offset / kClusterStep - 1,
                  blocks = uint64_t{warp.cluster[0]} * warp.cluster[1] * warp.cluster[2];
   if (rank >= blocks) return {};

@@ -10,7 +10,7 @@ inline constexpr uint32_t kMaxBlockThreads = 1024;
 inline constexpr uint32_t kMaxGridX = 2147483647, kMaxGridYZ = 65535;
 inline constexpr uint64_t kMaxBlockShared = 227 * 1024;  // with the opt-in attribute
 inline constexpr uint64_t kDefaultBlockShared = 48 * 1024;
-inline constexpr uint64_t kReservedShared = 1024;  // per block
+inline constexpr uint64_t kReservedShared = 1024;  // per block, beside its own
 inline constexpr uint64_t kSmShared = 228 * 1024;
 inline constexpr uint32_t kPortableCluster = 8;
 inline constexpr uint32_t kSmThreads = 2048, kSmBlocks = 32, kSmRegisters = 65536;

@@ -153,10 +153,10 @@ std::vector<Case> other_cases() {
       ++n;
     }
   };
-  // Shared memory of 128 bytes: its end, the end of 32 bits, the step of a cluster's blocks. A half of the warp may
-  // read whole vectors of the padding, which is the block's own.
+  // Shared memory of 128 bytes: its end, the end of 32 bits, another block of a cluster, behind the reserved part. A
+  // half of the warp may read whole vectors of the padding, which is the block's own.
   const std::initializer_list<uint64_t> shared = {256, 0xfffffff0, uint64_t{kClusterStep} * 2,
-                                                  uint64_t{kClusterStep} * 17, 0x7ffffff0};
+                                                  kReservedOffset + kReservedBytes, 0x7ffffff0};
   add("shared_ld", "ld.shared.u32 %r1, [%n]; cvt.u64.u32 %d0, %r1;", shared);
   add("shared_ld64", "ld.shared.u64 %d0, [%a];", shared);
   add("shared_ld_v4", "ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%n]; cvt.u64.u32 %d0, %r1;", shared);

@@ -209,6 +209,7 @@ class Flattener {
     }
     for (auto& a : op.args) {
       if (a.kind == ArgKind::kSreg && a.name.starts_with("%envreg")) f_.uses_grid_sync = true;
+      if (a.kind == ArgKind::kSreg && a.name.starts_with("%reserved_smem")) f_.uses_reserved_shared = true;
       note_place(a.var);
     }
   }

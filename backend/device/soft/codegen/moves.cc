@@ -111,7 +111,10 @@ V Emitter::special(const Op& op, const Arg& arg) {
   if (n.starts_with("%envreg") || n.starts_with("%pm") || n == "%current_graph_exec") return i64(0);
   if (n == "%dynamic_smem_size") return word(offsetof(WarpState, dynamic_shared_bytes));
   if (n == "%total_smem_size" || n == "%aggr_smem_size") return word(offsetof(WarpState, shared_bytes));
-  if (n.starts_with("%reserved_smem_offset")) return i32(0);
+  if (n == "%reserved_smem_offset_cap") return i32(kReservedBytes);
+  if (n == "%reserved_smem_offset_end") return i32(kReservedOffset + kReservedBytes);
+  if (n == "%reserved_smem_offset_1") return i32(kReservedOffset + kReservedBytes / 2);
+  if (n == "%reserved_smem_offset_begin" || n == "%reserved_smem_offset_0") return i32(kReservedOffset);
   if (n == "%is_explicit_cluster") return b_.CreateICmpNE(word(offsetof(WarpState, explicit_cluster)), i32(0));
   unsupported(op, n);
 }

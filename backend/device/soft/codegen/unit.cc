@@ -107,7 +107,7 @@ bool spins(const Analysis& a) {
 
 // What functions elsewhere may do that pointers name: anything.
 void assume_the_worst(const FlatModule& module, KernelCode* k, bool* fixed, uint64_t* dynamic_align) {
-  k->uses_barrier = true;
+  k->uses_barrier = k->uses_reserved_shared = true;
   *fixed = *fixed || module.fixed_shared_bytes;
   for (const auto& [name, place] : module.globals)
     if (place->dynamic_shared)
@@ -130,6 +130,7 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   for (auto* g : r.functions) {
     k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(analysis(*g));
     k.uses_grid_sync = k.uses_grid_sync || g->uses_grid_sync;
+    k.uses_reserved_shared = k.uses_reserved_shared || g->uses_reserved_shared;
     dynamic_align = std::max(dynamic_align, g->dynamic_align);
     fixed = fixed || g->uses_fixed_shared;
     k.shared_align = std::max(k.shared_align, g->shared_align);
