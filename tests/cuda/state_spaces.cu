@@ -10,6 +10,15 @@ struct alignas(16) Four {
   float x, y, z, w;
 };
 
+// nvcc writes the number of elements of an array in front of it, where the operator new[] of a type has no room for it.
+struct Counted {
+  int number;
+  __device__ explicit Counted(int wanted) : number(wanted) {}
+  static __device__ void* operator new[](size_t bytes) { return malloc(bytes); }
+  static __device__ void operator delete[](void* pointer) noexcept { free(pointer); }
+  static __device__ void operator delete[](void* pointer, size_t) noexcept { free(pointer); }
+};
+
 __device__ __noinline__ int read(const int* anywhere) { return *anywhere; }  // a generic pointer
 
 // Of a pointer that the compiler knows nothing of.
@@ -44,7 +53,9 @@ __global__ void spaces(const Four* in, Four* out, int* ints, int n) {
     o[4] = bytes[i % 100];
     free(bytes);
     int* object = new int[3]{i, i + 1, i + 2};
-    o[5] = object[0] + object[1] + object[2];
+    Counted* counted = new Counted[1]{Counted(i)};
+    o[5] = object[0] + object[1] + object[2] + counted->number;
+    delete[] counted;
     delete[] object;
   }
 }
@@ -83,7 +94,7 @@ int main() {
     EXPECT_EQ(got[i * 6 + 2], seven);
     EXPECT_EQ(got[i * 6 + 3], 0x8421f);
     EXPECT_EQ(got[i * 6 + 4], static_cast<signed char>(i % 100 + i));
-    EXPECT_EQ(got[i * 6 + 5], 3 * i + 3);
+    EXPECT_EQ(got[i * 6 + 5], 4 * i + 3);
   }
   signed char* a;
   unsigned short* b;

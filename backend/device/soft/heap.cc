@@ -5,6 +5,13 @@
 #include "backend/device/given.h"
 
 namespace bandsaw::soft {
+namespace {
+
+// In front of each allocation. nvcc writes the number of elements there for `new T[n]` where T has an operator new of
+// its own, and allocates nothing for it.
+constexpr uint64_t kHeader = 16;
+
+}  // namespace
 
 uint64_t Heap::allocate(uint64_t bytes) {
   std::lock_guard lock(mutex_);
@@ -13,10 +20,11 @@ uint64_t Heap::allocate(uint64_t bytes) {
     if (memory_->allocate(limit_, Use::kHeap, owner_, &base_)) return 0;
     space_.emplace(base_, limit_);
   }
-  bytes = (bytes + 15) & ~uint64_t{15};
-  const uint64_t address = space_->take(bytes, 16);
-  if (address) live_.emplace(address, bytes);
-  return address;
+  bytes = kHeader + ((bytes + 15) & ~uint64_t{15});
+  const uint64_t header = space_->take(bytes, 16);
+  if (!header) return 0;
+  live_.emplace(header, bytes);
+  return header + kHeader;
 }
 
 HeapAgain Heap::state() {
@@ -48,9 +56,9 @@ CUresult Heap::make_again(const HeapAgain& state) {
 
 bool Heap::release(uint64_t address) {
   std::lock_guard lock(mutex_);
-  const auto found = live_.find(address);
+  const auto found = live_.find(address - kHeader);
   if (found == live_.end()) return false;
-  space_->give_back(address, found->second);
+  space_->give_back(found->first, found->second);
   live_.erase(found);
   return true;
 }

@@ -33,7 +33,7 @@ class Heap {
   uint64_t limit_ = 8 << 20;
   std::optional<AddressSpace> space_;
   uint64_t base_ = 0;
-  std::unordered_map<uint64_t, uint64_t> live_;  // address -> bytes
+  std::unordered_map<uint64_t, uint64_t> live_;  // address of the header -> bytes with it
 };
 
 }  // namespace bandsaw::soft
