@@ -7,7 +7,7 @@
 struct Out {
   uint32_t add, sub, mul, hi_u, div_u, rem_u, min_u, max_u, shl, shr, sad_u;
   int32_t hi_s, div_s, rem_s, min_s, max_s, sar, abs, neg, sat_add, sat_sub;
-  uint64_t wide_u, mul64, hi64_u, div64, rem64, shl64;
+  uint64_t wide_u, mul64, hi64_u, div64, rem64, shl64, huge_quotient, huge_remainder;
   int64_t wide_s, hi64_s, div64_s, rem64_s, mad;
   uint32_t mul24, carry_low, carry_high, borrow;
 };
@@ -44,6 +44,8 @@ __global__ void compute(const uint32_t* a, const uint32_t* b, Out* out, int n) {
   o.mul24 = __umul24(x, y);
   asm("{add.cc.u32 %0, %2, %3; addc.u32 %1, %2, %3;}" : "=r"(o.carry_low), "=r"(o.carry_high) : "r"(x), "r"(y));
   asm("{.reg .u32 low; sub.cc.u32 low, %1, %2; subc.u32 %0, 0, 0;}" : "=r"(o.borrow) : "r"(x), "r"(y));
+  const unsigned __int128 huge = static_cast<unsigned __int128>(wx) << 64 | wy;
+  o.huge_quotient = static_cast<uint64_t>(huge / (wy | 1)), o.huge_remainder = static_cast<uint64_t>(huge % (wy | 1));
   out[i] = o;
 }
 
@@ -84,6 +86,9 @@ static void check(uint32_t x, uint32_t y, const Out& o) {
   EXPECT_EQ(o.mul24, (x & 0xffffff) * (y & 0xffffff));
   EXPECT(o.carry_low == x + y && o.carry_high == x + y + (lx + ly > UINT32_MAX));
   EXPECT_EQ(o.borrow, x < y ? UINT32_MAX : 0u);
+  const unsigned __int128 huge = static_cast<unsigned __int128>(wx) << 64 | wy;
+  EXPECT_EQ(o.huge_quotient, static_cast<uint64_t>(huge / (wy | 1)));
+  EXPECT_EQ(o.huge_remainder, static_cast<uint64_t>(huge % (wy | 1)));
 }
 
 int main() {

@@ -76,6 +76,11 @@ TEST(CodegenInteger, Arithmetic) {
            'D', [](U a, U b, U c) -> U { return (U{u(a)} + u(b)) + (U{u(c)} << 32); }},
           {"sub.cc.u32 %d, %a, %b; subc.u32 %e, %c, 0; mov.b64 %D, {%d, %e};", 'D',
            [](U a, U b, U c) -> U { return U{u(a - b)} | U{u(c - (u(a) < u(b)))} << 32; }},
+          // Both read the flag as ptxas has it: a carry, of the complement where there is a subtraction.
+          {"sub.cc.u32 %d, %a, %b; addc.u32 %e, %c, 0; mov.b64 %D, {%d, %e};", 'D',
+           [](U a, U b, U c) -> U { return U{u(a - b)} | U{u(c + (u(a) >= u(b)))} << 32; }},
+          {"add.cc.u32 %d, %a, %b; subc.u32 %e, %c, 0; mov.b64 %D, {%d, %e};", 'D',
+           [](U a, U b, U c) -> U { return U{u(a + b)} | U{u(c - (u(a + b) >= u(a)))} << 32; }},
           {"mad.lo.cc.u32 %d, %a, %b, %c; madc.hi.u32 %e, %a, %b, 0; mov.b64 %D, {%d, %e};", 'D',
            [](U a, U b, U c) -> U { return U{u(a)} * u(b) + u(c); }},
       },

@@ -105,7 +105,9 @@ void Emitter::carry_write(const Op& op, V carry) {
   b_.CreateStore(carry, carry_slot_);
 }
 
-// add.cc, addc, sub.cc, subc, mad.cc, madc. The flag after a subtraction is the borrow.
+// add.cc, addc, sub.cc, subc, mad.cc, madc. A subtraction adds the complement and one, and the flag is the carry of
+// that, 1 where nothing is borrowed: nvcc's division of 128 bits adds it up (PTX calls it the borrow; ptxas makes
+// this).
 void Emitter::op_carry(const Op& op) {
   vec_ = true;
   const std::string& code = op.in->opcode;
@@ -117,14 +119,11 @@ void Emitter::op_carry(const Op& op) {
     a = multiply(op, a, b, type, &bits);
     b = read(op.args.at(3), bits);
   }
-  V r = subtract ? b_.CreateSub(a, b) : b_.CreateAdd(a, b);
-  V out = subtract ? b_.CreateICmpULT(a, b) : b_.CreateICmpULT(r, a);
-  if (code == "addc" || code == "subc" || code == "madc") {
-    V in = b_.CreateZExt(carry_read(), ity(bits));
-    V again = subtract ? b_.CreateSub(r, in) : b_.CreateAdd(r, in);
-    out = b_.CreateOr(out, subtract ? b_.CreateICmpULT(r, in) : b_.CreateICmpULT(again, r));
-    r = again;
-  }
+  if (subtract) b = b_.CreateNot(b);
+  const bool chained = code == "addc" || code == "subc" || code == "madc";
+  V in = chained ? b_.CreateZExt(carry_read(), ity(bits)) : konst(subtract ? 1 : 0, bits);
+  V sum = b_.CreateAdd(a, b), r = b_.CreateAdd(sum, in);
+  V out = b_.CreateOr(b_.CreateICmpULT(sum, a), b_.CreateICmpULT(r, sum));
   if (op.in->has("cc")) carry_write(op, out);
   write(op, op.args[0], r);
 }
