@@ -106,12 +106,21 @@ __global__ void down(int* count, int depth) {
   if (depth > 0 && threadIdx.x < 2) down<<<1, 2>>>(count, depth - 1);
 }
 
+__global__ void chain(int* count, int depth) {
+  ++*count;
+  if (depth > 0) chain<<<1, 1>>>(count, depth - 1);
+}
+
 static void recursion() {
   int* const count = zeros(1);
   int got = 0;
   down<<<1, 2>>>(count, 8);
   get(&got, count, 1);
   EXPECT_EQ(got, 2 * 511);
+  int* const levels = zeros(1);
+  chain<<<1, 1>>>(levels, 24);  // as deep as there may be
+  get(&got, levels, 1);
+  EXPECT_EQ(got, 25);
 }
 
 __global__ void questions(int* data, int* errors) {

@@ -120,7 +120,9 @@ WAIT:
   @!%p2 bra WAIT;
   shl.b32 %r3, %r1, 3; add.u32 %r3, %r3, %r9;
   ld.shared.u64 %rd5, [%r3]; add.u64 %rd5, %rd5, 1; st.shared.u64 [%r3], %rd5;
-  fence.proxy.async.shared::cta;
+  fence.proxy.async.shared::cta; fence.proxy.tensormap::generic.release.gpu;
+  fence.proxy.tensormap::generic.acquire.gpu [%rd3], 128; fence.acquire.sync_restrict::shared::cluster.cluster;
+  fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;
   bar.sync 0;
   @%p1 bra DONE;
   cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r9], 512;

@@ -134,10 +134,17 @@ const std::set<std::string_view> kElsewhere = {"2dms",
                                                "unpack",
                                                "relinquish_alloc_permit",
                                                "mxf8f6f4",
+                                               "cvt",
+                                               "mask",
                                                "u"};
 const std::set<std::string_view> kElsewhereOpcodes = {
     "istypep",   "wmma",    "stmatrix", "movmatrix", "mbarrier", "wgmma", "alloca", "stacksave", "stackrestore",
     "tensormap", "tcgen05", "trap",     "ret",       "exit",     "bra",   "brx",    "prefetchu", "prefetch"};
+
+// All fences are the strongest one.
+bool is_of_fence(std::string_view word) {
+  return word == "tensormap::generic" || word == "async::generic" || word.starts_with("sync_restrict::");
+}
 
 bool is_shape(std::string_view word) {
   return word.size() > 1 && (word[0] == 'm' || (word[0] >= '0' && word[0] <= '9')) &&
@@ -170,6 +177,8 @@ void Emitter::check_modifiers(const Op& op) {
     if (m.starts_with("L1::") || m.starts_with("L2::")) continue;
     if ((op.in->opcode == "mma" || op.in->opcode == "wgmma") && (m == "sp" || m == "sp::ordered_metadata")) continue;
     if (is_copy_opcode(op.in->opcode) && kCopies.contains(m)) continue;
+    if (op.in->opcode == "fence" && is_of_fence(m)) continue;
+    if ((op.in->opcode == "createpolicy" && m == "cvt") || (op.in->opcode == "pmevent" && m == "mask")) continue;
     if (op.in->opcode == "multimem" && (m == "ld_reduce" || m == "st" || m.starts_with("acc::"))) continue;
     if (op.in->opcode == "clusterlaunchcontrol" && (kLaunchControl.contains(m) || m.starts_with("get_first_ctaid::")))
       continue;
