@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "backend/device/soft/codegen/gathering.h"
 #include "backend/device/soft/codegen/graph.h"
 #include "backend/device/soft/codegen/opinfo.h"
 
@@ -122,7 +123,8 @@ class Analyser {
   bool op_varies(const Op& op, int block) {
     OpInfo info = op_info(op, entry_);
     if (info.result == Result::kVarying) return true;
-    if (info.result == Result::kWarp && names_lanes(op) && op.args.back().reg >= 0 && a_.varying[op.args.back().reg])
+    if (info.result == Result::kWarp && names_lanes(*op.in) && op.args.back().reg >= 0 &&
+        a_.varying[op.args.back().reg])
       return true;  // lanes of different groups
     if (info.result == Result::kLoad && !entry_ && op.in->space() == ptx::Space::kParam) return true;
     if (info.result == Result::kLoad && op.in->space() == ptx::Space::kParam && op.args.size() > 1 && op.args[1].var &&
@@ -212,7 +214,8 @@ class Analyser {
     for (int b : a_.order) {
       if (!region[b] || !f_.blocks[b].sync_head) continue;
       const auto& in = *f_.blocks[b].ops.front().in;
-      if (in.opcode == "call" || ((in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp"))) return true;
+      if (!f_.blocks[b].called_with && in.opcode == "call") return true;
+      if ((in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp")) return true;
     }
     return false;
   }

@@ -145,6 +145,7 @@ class Emitter {
   void emit_terminator(int block, const Op* op);
   void emit_sync_head(int block);
   V named_lanes(const Arg& members);
+  V lanes_called_with(const Op& call, const NamedLanes& named);
   void go(int from, int to, V mask);
   void leave(int from, V mask);  // lanes arrived at their region's stop or end
   void enter_region_or_go(int from, int to);

@@ -29,14 +29,6 @@ uint64_t place_behind(uint64_t* end, const ptx::Variable& v, uint64_t least_alig
   return offset;
 }
 
-bool calls_one_of(const ptx::Instruction& in, const std::set<std::string>& functions) {
-  if (in.opcode != "call") return false;
-  return std::any_of(in.operands.begin(), in.operands.end(), [&](const ptx::Operand& operand) {
-    const auto* symbol = operand.as<ptx::Symbol>();
-    return symbol && functions.contains(symbol->name);
-  });
-}
-
 class Flattener {
  public:
   Flattener(FlatModule* module, const ptx::Scope* globals, const ptx::Function& function)
@@ -182,9 +174,13 @@ class Flattener {
       }
     }
     note(in, op);
-    const bool gathers = is_gathering(in) || calls_one_of(in, module_->waiting_functions);
+    const std::string callee = called_function(in);
+    const auto named = module_->gathering_functions.find(callee);
+    const bool waits = module_->waiting_functions.contains(callee), names = named != module_->gathering_functions.end();
+    const bool gathers = is_gathering(in) || waits || names;
     if (gathers && !f_.blocks.back().ops.empty()) f_.blocks.emplace_back();
     if (gathers) f_.blocks.back().sync_head = true;
+    if (names && !waits) f_.blocks.back().called_with = named->second;
     f_.blocks.back().ops.push_back(std::move(op));
     if (is_terminator(in)) f_.blocks.emplace_back();
   }
@@ -384,43 +380,7 @@ bool is_terminator(const ptx::Instruction& in) {
   return in.opcode == "bra" || in.opcode == "brx" || in.opcode == "ret" || in.opcode == "exit" || in.opcode == "trap";
 }
 
-bool is_gathering(const ptx::Instruction& in) {
-  if (in.opcode == "bar" || in.opcode == "barrier") return !in.has("arrive");
-  if (in.opcode == "shfl" || in.opcode == "vote" || in.opcode == "match" || in.opcode == "redux" ||
-      in.opcode == "elect" || in.opcode == "mma" || in.opcode == "ldmatrix" || in.opcode == "stmatrix" ||
-      in.opcode == "movmatrix" || in.opcode == "wmma" || in.opcode == "wgmma")
-    return in.has("sync");
-  return false;
-}
-
 namespace {
-
-template <typename Visit>
-void for_instructions(const ptx::Block& block, const Visit& visit) {
-  for (const auto& s : block.statements) {
-    if (const auto* in = s.as<ptx::Instruction>()) visit(*in);
-    if (const auto* inner = s.as<ptx::Block>()) for_instructions(*inner, visit);
-  }
-}
-
-// Functions with a barrier of the block, or that call such a one.
-std::set<std::string> functions_that_wait(const ptx::Module& source) {
-  std::set<std::string> found;
-  for (bool more = true; more;) {
-    more = false;
-    for (const auto& item : source.items) {
-      const auto* f = std::get_if<ptx::Function>(&item);
-      if (!f || !f->body || f->entry || found.contains(f->name)) continue;
-      bool waits = false;
-      for_instructions(*f->body, [&](const ptx::Instruction& in) {
-        const bool barrier = (in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp") && !in.has("arrive");
-        waits = waits || barrier || calls_one_of(in, found);
-      });
-      if (waits) more = found.insert(f->name).second;
-    }
-  }
-  return found;
-}
 
 std::set<std::string> variables_defined(const ptx::Module& source) {
   std::set<std::string> defined;
@@ -464,6 +424,7 @@ FlatModule flatten(const ptx::Module& source) {
   FlatModule m;
   m.source = &source;
   m.waiting_functions = functions_that_wait(source);
+  m.gathering_functions = functions_that_gather(source);
   ptx::Scope globals(source);
   const std::set<std::string> defined = variables_defined(source);
   for (const auto& item : source.items) {

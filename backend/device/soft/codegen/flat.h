@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "backend/device/soft/codegen/gathering.h"
 #include "vgpu-sched/ptx/scope.h"
 #include "vgpu-sched/ptx/tree.h"
 
@@ -78,7 +80,8 @@ struct Register {
 struct FlatBlock {
   std::vector<Op> ops;          // the terminator, if any, is the last one
   std::vector<int> successors;  // branch target(s) first, fallthrough last
-  bool sync_head = false;       // begins with an instruction that gathers lanes, or a call of one that waits
+  bool sync_head = false;       // begins with an instruction that gathers lanes, or a call of a function that does
+  std::optional<NamedLanes> called_with;  // of that call: the lanes that come together, where they are not the block's
 };
 
 struct Prototype {
@@ -122,7 +125,8 @@ struct FlatModule {
   std::map<std::string, Place*> globals;    // module scope, by name
   std::vector<FlatFunction> functions;      // with bodies
   std::set<std::string> waiting_functions;  // in which, or in whose callees, threads wait for others of their block
-  uint32_t fixed_shared_bytes = 0;          // static shared variables in front of a kernel's own
+  std::map<std::string, NamedLanes> gathering_functions;
+  uint32_t fixed_shared_bytes = 0;  // static shared variables in front of a kernel's own
 };
 
 // The tree that flatten() takes: arguments and results of functions are in memory. Throws ptx::ParseError.
@@ -143,7 +147,5 @@ void check_shared(const ptx::Function& kernel, uint32_t first_line);
 
 // Whether the instruction ends a block.
 bool is_terminator(const ptx::Instruction& in);
-// Whether lanes named by a member mask (or all of the warp) come together at the instruction.
-bool is_gathering(const ptx::Instruction& in);
 
 }  // namespace bandsaw::soft

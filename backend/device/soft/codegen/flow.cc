@@ -5,6 +5,7 @@
 #include <llvm/IR/MDBuilder.h>
 
 #include "backend/device/soft/codegen/emitter.h"
+#include "backend/device/soft/codegen/gathering.h"
 
 namespace bandsaw::soft {
 namespace {
@@ -350,13 +351,28 @@ V Emitter::named_lanes(const Arg& members) {
   return named;
 }
 
+// The same, of a call.
+V Emitter::lanes_called_with(const Op& call, const NamedLanes& named) {
+  if (named.argument < 0) return i32(named.lanes);
+  const Arg& arguments = call.args.back();
+  const auto number = static_cast<size_t>(named.argument);
+  if (arguments.kind != ArgKind::kVector || number >= arguments.elements.size()) unsupported(call);
+  V slot = param_slot(arguments.elements[number].var);
+  V lanes = b_.CreateAlignedLoad(int_type(32, true), slot, llvm::Align(32));
+  V none = llvm::Constant::getNullValue(lanes->getType());
+  return b_.CreateOrReduce(b_.CreateSelect(lanes_of(mask_), lanes, none));
+}
+
 // Before a *.sync instruction: lanes that it names but that are elsewhere get a chance to come.
 void Emitter::emit_sync_head(int block) {
   const Op& op = f_.blocks[block].ops.front();
   op_ = &op;
   RegionState& r = regions_[a_.region_of[block]];
   V active = b_.CreateLoad(b_.getInt32Ty(), active_slot_);
-  V member = names_lanes(op) ? named_lanes(op.args.back()) : active;
+  const auto& called_with = f_.blocks[block].called_with;
+  V member = names_lanes(*op.in) ? named_lanes(op.args.back())
+             : called_with       ? lanes_called_with(op, *called_with)
+                                 : active;
   V missing = b_.CreateAnd(b_.CreateAnd(member, active), b_.CreateNot(mask_));
   V forced = b_.CreateLoad(b_.getInt1Ty(), r.force);
   V wait = b_.CreateAnd(b_.CreateICmpNE(missing, i32(0)), b_.CreateAnd(any_pending(r), b_.CreateNot(forced)));

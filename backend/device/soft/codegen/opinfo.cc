@@ -65,13 +65,6 @@ OpInfo op_info(const Op& op, bool entry) {
   return {Result::kPure, definitions};
 }
 
-bool names_lanes(const Op& op) {
-  const auto& in = *op.in;
-  if (in.opcode == "bar" || in.opcode == "barrier") return in.has("warp");
-  return in.has("sync") && (in.opcode == "shfl" || in.opcode == "vote" || in.opcode == "match" ||
-                            in.opcode == "redux" || in.opcode == "elect");
-}
-
 bool may_spin(const Op& op) {
   const auto& in = *op.in;
   if (in.opcode == "atom" || in.opcode == "nanosleep") return true;

@@ -19,8 +19,6 @@ struct OpInfo {
 };
 
 OpInfo op_info(const Op& op, bool entry);
-// Whether the last operand says which lanes take part; each lane names those of its own group.
-bool names_lanes(const Op& op);
 bool uniform_special(const std::string& name);  // %ctaid but not %tid
 // An instruction that another lane's or warp's progress may be waited for with.
 bool may_spin(const Op& op);
