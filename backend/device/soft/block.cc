@@ -173,6 +173,7 @@ void BlockRunner::run_warps(Fiber* fiber, BlockState& block) {
       warp.live = plan.shape->warps[index].live;
       warp.local = local;
       warp.stack_limit = fiber->stack_limit();
+      std::fill(std::begin(warp.stack_top), std::end(warp.stack_top), 0);
       warp.recording = plan.recording ? plan.recording->begin_warp(number_of(plan, block.ctaid), index) : nullptr;
       worker_.running_warp = &warp;
       worker_.in_compiled = true;
@@ -286,6 +287,7 @@ BlockState* BlockRunner::make_block() {
     warp.dynamic_shared_base = plan.shared_bytes - plan.dynamic_shared_bytes;
     warp.dynamic_shared_bytes = plan.dynamic_shared_bytes;
     warp.local_bytes = plan.local_bytes;
+    warp.stack_bytes = plan.stack_bytes;
     warp.shared = block->shared;
     warp.parameters = plan.parameters.data();
     warp.window_base = plan.window_base;

@@ -40,6 +40,7 @@ struct LaunchPlan {
   std::shared_ptr<const BlockShape> shape;
   uint32_t grid[3]{1, 1, 1};
   uint32_t shared_bytes = 0, dynamic_shared_bytes = 0, local_bytes = 0;
+  uint32_t stack_bytes = 0;      // of local_bytes
   bool reserved_shared = false;  // it uses that beside its own
   uint32_t parameter_bytes = 0;
   bool cooperative = false;

@@ -46,6 +46,7 @@ struct KernelCode {
   uint32_t parameter_bytes = 0;
   uint32_t static_shared_bytes = 0, shared_align = 16;
   uint32_t local_bytes = 0;       // of one lane, .local variables and stacks of every callee
+  uint32_t stack_bytes = 0;       // the last of them, which alloca takes from
   uint32_t registers = 0;         // an estimate for occupancy: declared 32-bit registers in use, at most 255
   uint32_t max_threads = 1024;    // .maxntid / .reqntid
   uint32_t least_blocks = 1;      // on an SM, at most as many as it takes: .minnctapersm

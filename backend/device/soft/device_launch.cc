@@ -160,6 +160,7 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->shared_bytes = launch.shared_bytes + code.code->static_shared_bytes;
   plan->reserved_shared = code.code->uses_reserved_shared;
   plan->local_bytes = code.code->local_bytes;
+  plan->stack_bytes = code.code->stack_bytes;
   if (const CUresult refused = charge_local(*plan)) return refused;
   plan->cooperative = launch.cooperative;
   plan->priority = launch.priority;
@@ -280,7 +281,7 @@ CUresult SoftDevice::function_info(const Code& code, FunctionInfo* info) {
     if (variable.constant) constants += variable.bytes;
   }
   attributes[CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES] = static_cast<int32_t>(constants);
-  attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = static_cast<int32_t>(kernel.local_bytes);
+  attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = static_cast<int32_t>(kernel.local_bytes - kernel.stack_bytes);
   attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = static_cast<int32_t>(fitted_registers(kernel));
   // What the PTX was written for, not what it runs on: libraries (CUB) choose among their own kernels by it.
   attributes[CU_FUNC_ATTRIBUTE_PTX_VERSION] = static_cast<int32_t>(found.image->sm());

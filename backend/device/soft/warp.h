@@ -51,6 +51,7 @@ struct WarpState {
   uint32_t shared_bytes;  // what may be touched: static + dynamic, up to the next allocation unit
   uint32_t dynamic_shared_bytes;
   uint32_t local_bytes;                // of one lane
+  uint32_t stack_bytes;                // the last of them: alloca's
   std::byte* shared;                   // the block's shared memory
   std::byte* local;                    // kWarpLanes * local_bytes, 64-byte aligned; words of the lanes interleaved
   const std::byte* parameters;         // packed kernel parameters
@@ -68,7 +69,8 @@ struct WarpState {
   uint32_t cluster[3];
   uint32_t explicit_cluster;
   std::byte* const* cluster_shared;
-  WarpRecording* recording;  // what code that records has to fill; null: nothing is recorded
+  uint32_t stack_top[kWarpLanes];  // how much of stack_bytes is taken
+  WarpRecording* recording;        // what code that records has to fill; null: nothing is recorded
 };
 
 using KernelEntry = void (*)(WarpState*);

@@ -96,6 +96,7 @@ void Emitter::create_function() {
   }
   b_.CreateStore(active, active_slot_);
   b_.CreateStore(active, mask_slot_);
+  keep_stack();
 }
 
 void Emitter::begin(llvm::FunctionType* type, const std::string& name) {

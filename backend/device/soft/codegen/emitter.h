@@ -115,6 +115,9 @@ class Emitter {
   V frame_scratch(const char* name, uint64_t bytes);
   V call_helper(const std::string& name, llvm::Type* result, std::vector<V> args);
   // A C++ helper over 32 lanes: inputs and outputs as arrays. Works for scalars too.
+  void keep_stack();
+  void give_stack_back();
+  V stack_tops();
   V lane_helper(const std::string& name, std::vector<V> inputs, llvm::Type* element_result, std::vector<V> extra = {});
   V intrinsic(llvm::Intrinsic::ID id, std::vector<V> args);
 
@@ -256,6 +259,8 @@ class Emitter {
   V call_mbarrier(const Op& op, MbarrierOp kind, const Location* l, V a, V b);
 
   void op_isspacep(const Op& op);
+  void op_alloca(const Op& op);
+  void op_stack(const Op& op);
 
   // params.cc
   void find_block_params();
@@ -448,6 +453,7 @@ class Emitter {
   V mask_ = nullptr;  // i32: lanes that run the current block
   int block_ = -1;
   const Op* op_ = nullptr;
+  V kept_stack_ = nullptr;  // of a function that takes of it
   bool vec_ = false;
   bool ended_ = false;  // the current op emitted a terminator
 };

@@ -187,6 +187,7 @@ class Flattener {
 
   void note(const ptx::Instruction& in, const Op& op) {
     if (in.opcode == "wgmma" && in.has("wait_group")) f_.uses_barrier = true;
+    if (in.opcode == "alloca") f_.uses_alloca = true;
     if (in.opcode == "bar" || in.opcode == "barrier") {
       if (!in.has("warp")) f_.uses_barrier = true;
     } else if (in.opcode == "exit") {

@@ -103,7 +103,8 @@ struct FlatFunction {
   std::set<Place*> module_shared;  // static shared variables of the module that it names
   bool uses_fixed_shared = false;  // those, or its own where it is no kernel
   uint64_t dynamic_align = 0;      // of the dynamic shared memory; 0: it uses none
-  bool uses_barrier = false, uses_exit = false, uses_grid_sync = false, uses_reserved_shared = false;
+  bool uses_barrier = false, uses_exit = false, uses_grid_sync = false, uses_reserved_shared = false,
+       uses_alloca = false;
 
   size_t instructions() const {
     size_t count = 0;

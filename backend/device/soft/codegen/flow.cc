@@ -69,6 +69,7 @@ void Emitter::emit_return() {
   if (entry_) {
     call_helper("bandsaw_exit", b_.getVoidTy(), {warp_});
   } else {
+    give_stack_back();
     uint64_t offset = 0;
     for (const Place* p : f_.returns) {
       V slot = param_slots_[p];

@@ -1,4 +1,4 @@
-// Loads and stores of local memory.
+// Loads and stores of local memory, and what functions take of it as they run.
 #include "backend/device/soft/codegen/emitter.h"
 
 namespace bandsaw::soft {
@@ -67,6 +67,48 @@ void Emitter::store_local(const Op& op, const Location& l, unsigned bytes, const
       word(b_.CreateTrunc(b_.CreateLShr(v, 32), int_type(32, true)), 2 * i + 1);
     }
   }
+}
+
+// A function gives back what it has taken when it returns.
+void Emitter::keep_stack() {
+  if (entry_ || !f_.uses_alloca) return;
+  kept_stack_ = variable(int_type(32, true), "stack");
+  b_.CreateStore(stack_tops(), kept_stack_);
+}
+
+void Emitter::give_stack_back() {
+  if (!kept_stack_) return;
+  b_.CreateAlignedStore(b_.CreateLoad(int_type(32, true), kept_stack_), state_ptr(offsetof(WarpState, stack_top)),
+                        llvm::Align(4));
+}
+
+V Emitter::stack_tops() {
+  return b_.CreateAlignedLoad(int_type(32, true), state_ptr(offsetof(WarpState, stack_top)), llvm::Align(4));
+}
+
+void Emitter::op_alloca(const Op& op) {
+  constexpr uint64_t kLeast = 16, kMost = 1 << 16;
+  vec_ = true;
+  const unsigned bits = ptx::bits_of(op.in->type());
+  uint64_t align = kLeast;
+  if (op.args.size() > 2) {
+    if (op.args[2].kind != ArgKind::kInt || !llvm::isPowerOf2_64(op.args[2].bits) || op.args[2].bits > kMost)
+      unsupported(op, "alignment");
+    align = std::max(align, op.args[2].bits);
+  }
+  V bytes = b_.CreateZExt(read(op.args.at(1), bits), int_type(64, true));
+  V at = lane_helper("bsw_alloca", {bytes}, b_.getInt64Ty(), {warp_, op_mask(op), i64(align)});
+  write(op, op.args.at(0), b_.CreateTrunc(at, int_type(bits, true)));
+}
+
+// stacksave and stackrestore: how much is taken.
+void Emitter::op_stack(const Op& op) {
+  vec_ = true;
+  const unsigned bits = ptx::bits_of(op.in->type());
+  if (op.in->opcode == "stacksave") return write(op, op.args.at(0), b_.CreateZExt(stack_tops(), int_type(bits, true)));
+  V tops = b_.CreateTrunc(read(op.args.at(0), bits), int_type(32, true));
+  b_.CreateAlignedStore(b_.CreateSelect(lanes_of(op_mask(op)), tops, stack_tops()),
+                        state_ptr(offsetof(WarpState, stack_top)), llvm::Align(4));
 }
 
 }  // namespace bandsaw::soft

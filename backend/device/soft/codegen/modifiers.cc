@@ -137,9 +137,9 @@ const std::set<std::string_view> kElsewhere = {"2dms",
                                                "cvt",
                                                "mask",
                                                "u"};
-const std::set<std::string_view> kElsewhereOpcodes = {
-    "istypep",   "wmma",    "stmatrix", "movmatrix", "mbarrier", "wgmma", "alloca", "stacksave", "stackrestore",
-    "tensormap", "tcgen05", "trap",     "ret",       "exit",     "bra",   "brx",    "prefetchu", "prefetch"};
+const std::set<std::string_view> kElsewhereOpcodes = {"istypep", "wmma",      "stmatrix", "movmatrix", "mbarrier",
+                                                      "wgmma",   "tensormap", "tcgen05",  "trap",      "ret",
+                                                      "exit",    "bra",       "brx",      "prefetchu", "prefetch"};
 
 // All fences are the strongest one.
 bool is_of_fence(std::string_view word) {

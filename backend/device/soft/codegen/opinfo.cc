@@ -56,7 +56,7 @@ OpInfo op_info(const Op& op, bool entry) {
   if (code == "vote" || code == "redux") return {Result::kWarp, 1};
   if (code == "activemask") return {Result::kWarp, 1};
   if (code == "atom" || code == "shfl" || code == "match" || code == "elect" || code == "mma" || code == "wmma" ||
-      code == "ldmatrix" || code == "movmatrix" || code == "alloca")
+      code == "ldmatrix" || code == "movmatrix" || code == "alloca" || code == "stacksave")
     return {Result::kVarying, definitions};
   if (const Result read = special_result(op, static_cast<size_t>(definitions)); read != Result::kPure)
     return {read, definitions};

@@ -223,8 +223,20 @@ static void bsw_bad_local(WarpState* warp, uint32_t mask, uint64_t offset, uint3
 
 // A function begins: its local memory must fit, and the native stack must not run out.
 static void bsw_enter(WarpState* warp, uint32_t frame_end, uint64_t native_stack) {
-  if (frame_end > warp->local_bytes || native_stack < warp->stack_limit)
+  if (frame_end > warp->local_bytes - warp->stack_bytes || native_stack < warp->stack_limit)
     bandsaw_fault(warp, uint32_t(Fault::kStackOverflow), native_stack);
+}
+
+// Addresses in local memory; `align` is a power of two.
+static void bsw_alloca(const uint64_t* bytes, uint64_t* out, WarpState* warp, uint32_t mask, uint64_t align) {
+  const uint64_t base = warp->local_bytes - warp->stack_bytes;
+  for_lanes(mask, [&](uint32_t l) {
+    const uint64_t at = (base + warp->stack_top[l] + align - 1) & ~(align - 1);
+    if (at > warp->local_bytes || warp->local_bytes - at < bytes[l])
+      bandsaw_fault(warp, uint32_t(Fault::kStackOverflow), kLocalWindow + at);
+    warp->stack_top[l] = static_cast<uint32_t>(at + bytes[l] - base);
+    out[l] = at;
+  });
 }
 }
 
@@ -233,7 +245,8 @@ void add_memory_symbols(SymbolTable* table) {
                                {"bsw_store", (void*)bsw_store},
                                {"bsw_copy_to_shared", (void*)bsw_copy_to_shared},
                                {"bsw_bad_local", (void*)bsw_bad_local},
-                               {"bsw_enter", (void*)bsw_enter}});
+                               {"bsw_enter", (void*)bsw_enter},
+                               {"bsw_alloca", (void*)bsw_alloca}});
 }
 
 }  // namespace bandsaw::soft

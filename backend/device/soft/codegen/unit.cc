@@ -14,6 +14,7 @@ namespace bandsaw::soft {
 namespace {
 
 constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
+constexpr uint32_t kStackBytes = 16384;          // of one lane, for alloca
 constexpr uint64_t kLargestLocal = 512 << 10;    // CUDA\'s limit, of one thread
 
 uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
@@ -131,10 +132,12 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
     k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(analysis(*g));
     k.uses_grid_sync = k.uses_grid_sync || g->uses_grid_sync;
     k.uses_reserved_shared = k.uses_reserved_shared || g->uses_reserved_shared;
+    if (g->uses_alloca) k.stack_bytes = kStackBytes;
     dynamic_align = std::max(dynamic_align, g->dynamic_align);
     fixed = fixed || g->uses_fixed_shared;
     k.shared_align = std::max(k.shared_align, g->shared_align);
   }
+  if (k.stack_bytes) k.local_bytes = align16(k.local_bytes) + k.stack_bytes;
   if (elsewhere && r.calls_pointers) assume_the_worst(module, &k, &fixed, &dynamic_align);
   const uint32_t base = fixed ? static_cast<uint32_t>(shared_behind(module.fixed_shared_bytes, f)) : 0;
   k.static_shared_bytes = f.shared_bytes || !fixed ? base + f.shared_bytes : module.fixed_shared_bytes;
