@@ -168,12 +168,23 @@ class Analyser {
     return false;  // ret, exit and trap end lanes; the rest stay together
   }
 
+  // Some lanes may end in the region, so that they never come to its stop.
+  bool has_end(const std::vector<bool>& region) const {
+    for (int b : a_.order) {
+      if (!region[b]) continue;
+      if (graph_[b].empty()) return true;
+      const auto& ops = f_.blocks[b].ops;
+      if (!ops.empty() && (ops.back().in->opcode == "ret" || ops.back().in->opcode == "exit")) return true;
+    }
+    return false;
+  }
+
   // Lanes that wait at the stop could come to an instruction of the region that gathers, which the others would have
-  // left behind: these may end without passing the stop.
+  // left behind: these may end without passing the stop. Where all pass it, they come by this branch again together.
   bool gathers_twice(int b, int stop) const {
     const auto region = between(graph_, b, stop);
     std::vector<bool> seen(n_);
-    seen[b] = true;
+    seen[b] = !has_end(region);
     for (std::vector<int> work{stop}; !work.empty();) {
       const int x = work.back();
       work.pop_back();

@@ -115,9 +115,6 @@ class Emitter {
   V frame_scratch(const char* name, uint64_t bytes);
   V call_helper(const std::string& name, llvm::Type* result, std::vector<V> args);
   // A C++ helper over 32 lanes: inputs and outputs as arrays. Works for scalars too.
-  void keep_stack();
-  void give_stack_back();
-  V stack_tops();
   V lane_helper(const std::string& name, std::vector<V> inputs, llvm::Type* element_result, std::vector<V> extra = {});
   V intrinsic(llvm::Intrinsic::ID id, std::vector<V> args);
 
@@ -259,6 +256,11 @@ class Emitter {
   V call_mbarrier(const Op& op, MbarrierOp kind, const Location* l, V a, V b);
 
   void op_isspacep(const Op& op);
+
+  // local.cc: what functions take of their stack
+  void keep_stack();
+  void give_stack_back();
+  V stack_tops();
   void op_alloca(const Op& op);
   void op_stack(const Op& op);
 

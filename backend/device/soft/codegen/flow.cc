@@ -352,7 +352,7 @@ V Emitter::named_lanes(const Arg& members) {
   return named;
 }
 
-// The same, of a call.
+// All that they name for the function that they call.
 V Emitter::lanes_called_with(const Op& call, const NamedLanes& named) {
   if (named.argument < 0) return i32(named.lanes);
   const Arg& arguments = call.args.back();

@@ -94,6 +94,8 @@ std::optional<NamedLanes> lanes_of_all(const ptx::Function& function, const Gath
       found.insert(held.of_call(in, callee->second));
     held.note(in);
   });
+  // Where all lanes must come at some time, they may as well come at once.
+  if (const NamedLanes all{-1, ~0u}; found.contains(all)) return all;
   return found.size() == 1 ? *found.begin() : std::nullopt;
 }
 

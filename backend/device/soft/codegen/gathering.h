@@ -27,8 +27,8 @@ struct NamedLanes {
 std::string called_function(const ptx::Instruction& in);
 // Functions with a barrier of the block, or that call such a one.
 std::set<std::string> functions_that_wait(const ptx::Module& source);
-// Functions in which the same lanes come together everywhere: what compilers for debuggers leave of __syncwarp() and
-// its like.
+// Functions in which the same lanes come together everywhere, or all of them somewhere: what compilers for debuggers
+// leave of __syncwarp() and its like.
 std::map<std::string, NamedLanes> functions_that_gather(const ptx::Module& source);
 
 }  // namespace bandsaw::soft
