@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/device/soft/sm_limits.h"
+
 namespace bandsaw::soft {
 
 inline constexpr int kWarpLanes = 32;
@@ -34,7 +36,7 @@ inline constexpr uint32_t kMaxCluster = 16;
 // Reserved shared memory (PTX, %reserved_smem_offset_begin) has the addresses behind all blocks of a cluster, always of
 // the own block, so that code leaves it to find_bytes(). It lies behind the most that a block may have of its own.
 inline constexpr uint32_t kReservedOffset = kClusterStep * (kMaxCluster + 1);
-inline constexpr uint32_t kReservedPlace = 228 * 1024, kReservedBytes = 1024;
+inline constexpr uint32_t kReservedPlace = kSmShared, kReservedBytes = kReservedShared;
 inline constexpr uint64_t kSpaceWindowBytes = 0x0000'0100'0000'0000ull;
 // Readable bytes that the executor allocates behind a block's shared memory: fast paths load whole vectors.
 inline constexpr uint32_t kSharedPadding = 128;
