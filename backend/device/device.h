@@ -40,6 +40,9 @@ namespace bandsaw {
 
 // Told how long the engine worked on a time slice, in nanoseconds.
 using TimeSliceDone = std::function<uint64_t(uint64_t busy_ns)>;  // returns what of it is to be charged
+// Whether the compute engine is kept: only while the program waits and after that, or beside its work, too, for one
+// that issues it so slowly that there are gaps.
+enum class Keep : uint8_t { kNot, kBehindWork, kBesideWork };
 
 struct FunctionInfo {
   vgpu_function_info info{};
@@ -382,8 +385,8 @@ class Device : public MovingMemory {
   // The program has waited for the end of all of them. False: it may not have.
   virtual bool time_slices_over(unsigned /*engine*/) { return false; }
   // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
-  // `goes_on` twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot.
-  virtual bool keep_engine(std::function<bool()> /*goes_on*/, std::function<void()> /*ended*/) { return false; }
+  // `how` twice a millisecond until it says kNot; then, or on failure, it calls `ended`. False: it cannot.
+  virtual bool keep_engine(std::function<Keep()> /*how*/, std::function<void()> /*ended*/) { return false; }
 
   // Work on streams. While a stream captures, these add nodes, and call `done`, which may be null, at once.
   virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;

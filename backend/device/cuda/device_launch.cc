@@ -12,7 +12,10 @@ CUresult CudaDevice::launch(const StreamRef& stream, const Launch& launch) {
   size_t bytes = launch.parameters.size();
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch.parameters.data()),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  return check(driver_->cuLaunchKernelEx(config.get(), code_handle(launch.code), nullptr, bytes ? extra : nullptr));
+  const CUresult result =
+      check(driver_->cuLaunchKernelEx(config.get(), code_handle(launch.code), nullptr, bytes ? extra : nullptr));
+  keep_alive_->work_goes_on();
+  return result;
 }
 
 CUresult CudaDevice::function_info(const Code& code, FunctionInfo* info) {

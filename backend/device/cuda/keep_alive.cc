@@ -9,7 +9,9 @@
 namespace bandsaw::cuda {
 namespace {
 
-// `words`: the number of the last kernel that is to end, and, 64 bytes on, of the last one that has begun.
+// `words`: the number of the last kernel that is to end, and, 64 bytes on, of the last one that has begun. It lingers
+// for some microseconds: what has come for the engine may have been put on a stream just now, and is not on the engine
+// yet.
 constexpr char kCode[] = R"(.version 6.3
 .target sm_70
 .address_size 64
@@ -27,12 +29,19 @@ waits:
   ld.volatile.global.u32 %last, [%at];
   sub.u32 %last, %last, %number;
   setp.ge.s32 %p, %last, 0;
-  @%p bra done;
+  @%p bra lingers;
   mov.u64 %now, %globaltimer;
   sub.u64 %now, %now, %begin;
   setp.lt.u64 %p, %now, %length;
   @%p bra waits;
-done:
+  ret;
+lingers:
+  mov.u64 %begin, %globaltimer;
+lingers_on:
+  mov.u64 %now, %globaltimer;
+  sub.u64 %now, %now, %begin;
+  setp.lt.u64 %p, %now, 3000;
+  @%p bra lingers_on;
   ret;
 }
 )";
@@ -40,6 +49,8 @@ constexpr std::chrono::microseconds kTick{500};
 constexpr uint64_t kLength = 1'000'000;  // ns
 // One runs, and one begins as soon as that ends: at the beginning of a time slice the one that was interrupted is over.
 constexpr uint32_t kQueued = 2;
+// Behind work, where all are told to end at once.
+constexpr uint32_t kBehind = 3;
 
 std::atomic<uint32_t>* counter_at(std::byte* slot, size_t offset) {
   // A kernel of the guest process can write there as well, and deceive itself.
@@ -63,12 +74,12 @@ KeepAlive::~KeepAlive() {
   if (slot_) pinned_->give_slot(slot_);
 }
 
-bool KeepAlive::begin(const CudaContextRef& context, std::function<bool()> goes_on, std::function<void()> ended) {
+bool KeepAlive::begin(const CudaContextRef& context, std::function<Keep()> how, std::function<void()> ended) {
   std::lock_guard lock(mutex_);
   if (failed_ || stops_ || active_) return false;
   if (context_ != context) release();
   context_ = context;
-  goes_on_ = std::move(goes_on);
+  how_ = std::move(how);
   ended_ = std::move(ended);
   active_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -89,7 +100,7 @@ void KeepAlive::run() {
   while (!stops_) {
     changed_.wait(lock, [this] { return active_ || stops_; });
     if (!active_ || stops_) continue;
-    if (goes_on_() && prolong()) {
+    if (keeps_on()) {
       changed_.wait_for(lock, kTick, [this] { return stops_ || !active_; });
     } else {
       finish(&lock);
@@ -100,7 +111,8 @@ void KeepAlive::run() {
 // With mutex_ held; not during the call of `ended`.
 void KeepAlive::finish(std::unique_lock<std::mutex>* lock) {
   if (slot_) last_of(slot_)->store(launched_);
-  goes_on_ = nullptr;
+  follows_ = is_behind_ = false;
+  how_ = nullptr;
   const auto ended = std::exchange(ended_, nullptr);
   active_ = false;
   lock->unlock();
@@ -108,21 +120,61 @@ void KeepAlive::finish(std::unique_lock<std::mutex>* lock) {
   lock->lock();
 }
 
+bool KeepAlive::keeps_on() {
+  const Keep how = how_();
+  if (how == Keep::kNot || make_current(*driver_, *context_) != CUDA_SUCCESS || !prepare()) return false;
+  follows_ = how == Keep::kBehindWork;
+  return follows_ || prolong();
+}
+
 bool KeepAlive::prolong() {
-  if (make_current(*driver_, *context_) != CUDA_SUCCESS || !prepare()) return false;
   for (uint32_t i = 0; i < kQueued && launched_ - begun_of(slot_)->load() < kQueued; ++i) {
-    uint64_t words = reinterpret_cast<uint64_t>(slot_), length = kLength;
-    uint32_t number = launched_ + 1;
-    void* parameters[] = {&words, &number, &length};
-    CUlaunchConfig config{};
-    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-    config.blockDimX = config.blockDimY = config.blockDimZ = 1;
-    config.hStream = stream_;
-    if (driver_->cuLaunchKernelEx(&config, reinterpret_cast<CUfunction>(kernel_), parameters, nullptr) != CUDA_SUCCESS)
-      return false;
-    launched_ = number;
+    if (!launch()) return false;
   }
   return true;
+}
+
+bool KeepAlive::launch() {
+  uint64_t words = reinterpret_cast<uint64_t>(slot_), length = kLength;
+  uint32_t number = launched_ + 1;
+  void* parameters[] = {&words, &number, &length};
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream_;
+  if (driver_->cuLaunchKernelEx(&config, reinterpret_cast<CUfunction>(kernel_), parameters, nullptr) != CUDA_SUCCESS)
+    return false;
+  launched_ = number;
+  return true;
+}
+
+bool KeepAlive::may_follow(const CudaContextRef& context) const {
+  return active_ && follows_ && !is_behind_ && context_ == context;
+}
+
+void KeepAlive::follow(const CudaContextRef& context, std::span<const CUstream> streams) {
+  std::lock_guard lock(mutex_);
+  if (!may_follow(context)) return;
+  for (const CUstream stream : streams) {
+    if (driver_->cuEventRecordWithFlags(event_, stream, 0) != CUDA_SUCCESS ||
+        driver_->cuStreamWaitEvent(stream_, event_, 0) != CUDA_SUCCESS)
+      return;
+  }
+  put_behind();
+}
+
+void KeepAlive::follow(const CudaContextRef& context, CUevent event) {
+  std::lock_guard lock(mutex_);
+  if (may_follow(context) && driver_->cuStreamWaitEvent(stream_, event, 0) == CUDA_SUCCESS) put_behind();
+}
+
+void KeepAlive::put_behind() {
+  for (uint32_t i = 0; i < kBehind && launch(); ++i) is_behind_ = true;
+}
+
+void KeepAlive::end_following() {
+  std::lock_guard lock(mutex_);
+  if (is_behind_.exchange(false)) last_of(slot_)->store(launched_);
 }
 
 // What is there already is not made again. Priority: it takes the place of a block at once.
@@ -137,6 +189,7 @@ bool KeepAlive::prepare() {
             driver_->cuLibraryLoadData(&library_, kCode, nullptr, nullptr, 0, nullptr, nullptr, 0) != CUDA_SUCCESS ||
             driver_->cuLibraryGetKernel(&kernel_, library_, "keep") != CUDA_SUCCESS ||
             driver_->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS ||
+            driver_->cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
             driver_->cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, greatest) != CUDA_SUCCESS;
   return !failed_;
 }
@@ -148,8 +201,10 @@ void KeepAlive::release() {
     driver_->cuStreamSynchronize(stream_);
     driver_->cuStreamDestroy(stream_);
   }
+  if (there && event_) driver_->cuEventDestroy(event_);
   if (there && library_) driver_->cuLibraryUnload(library_);
   stream_ = nullptr;
+  event_ = nullptr;
   library_ = nullptr;
   context_ = nullptr;
 }

@@ -13,7 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 struct Gpu {
-  std::atomic<uint32_t> launched{0}, streams{0}, libraries{0};
+  std::atomic<uint32_t> launched{0}, streams{0}, libraries{0}, events{0};
+  std::atomic<uint64_t> recorded{0}, waited{0};  // the stream, the event
   std::atomic<bool> refuses{false};
   std::atomic<uint64_t> words{0};
   uint32_t last() const { return std::atomic_ref(*reinterpret_cast<uint32_t*>(words.load())).load(); }
@@ -48,6 +49,19 @@ DriverRef fake_driver() {
     *stream = reinterpret_cast<CUstream>(uint64_t{++gpu->streams});
     return CUDA_SUCCESS;
   };
+  driver->cuEventCreate = [](CUevent* event, unsigned) {
+    *event = reinterpret_cast<CUevent>(uint64_t{++gpu->events});
+    return CUDA_SUCCESS;
+  };
+  driver->cuEventDestroy = [](CUevent) { return --gpu->events, CUDA_SUCCESS; };
+  driver->cuEventRecordWithFlags = [](CUevent, CUstream stream, unsigned) {
+    gpu->recorded = reinterpret_cast<uint64_t>(stream);
+    return CUDA_SUCCESS;
+  };
+  driver->cuStreamWaitEvent = [](CUstream, CUevent event, unsigned) {
+    gpu->waited = reinterpret_cast<uint64_t>(event);
+    return CUDA_SUCCESS;
+  };
   driver->cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
   driver->cuStreamDestroy = [](CUstream) { return --gpu->streams, CUDA_SUCCESS; };
   driver->cuLaunchKernelEx = [](const CUlaunchConfig*, CUfunction, void** parameters, void**) {
@@ -63,7 +77,7 @@ class KeepAliveTest : public testing::Test {
  protected:
   KeepAliveTest() { gpu = &gpu_; }
   bool begin() {
-    return keep_.begin(context_, [this] { return goes_on_.load(); }, [this] { ++ended_; });
+    return keep_.begin(context_, [this] { return how_.load(); }, [this] { ++ended_; });
   }
   template <typename What>
   static bool soon(What what) {
@@ -75,7 +89,7 @@ class KeepAliveTest : public testing::Test {
   Gpu gpu_;
   DriverRef driver_ = fake_driver();
   CudaContextRef context_ = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(1), true);
-  std::atomic<bool> goes_on_{true};
+  std::atomic<Keep> how_{Keep::kBesideWork};
   std::atomic<int> ended_{0};
   Pinned pinned_{driver_};
   KeepAlive keep_{driver_, &pinned_};
@@ -95,15 +109,45 @@ TEST_F(KeepAliveTest, OneKernelRunsAndOneWaits) {
 TEST_F(KeepAliveTest, EndsWhatItHasLaunchedAndBeginsAgain) {
   ASSERT_TRUE(begin());
   ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
-  goes_on_ = false;
+  how_ = Keep::kNot;
   EXPECT_TRUE(soon([&] { return ended_ == 1; }));
   EXPECT_FALSE(keep_.active());
   EXPECT_EQ(gpu_.last(), 2u);
   gpu_.begin(2);
-  goes_on_ = true;
+  how_ = Keep::kBesideWork;
   ASSERT_TRUE(begin());
   EXPECT_TRUE(soon([&] { return gpu_.launched == 4 || gpu_.launched == 3; }));
   EXPECT_EQ(gpu_.libraries, 1u) << "made once";
+}
+
+TEST_F(KeepAliveTest, FollowsTheWorkAndEndsWithTheNext) {
+  const std::vector<CUstream> streams{reinterpret_cast<CUstream>(40), reinterpret_cast<CUstream>(41)};
+  keep_.follow(context_, streams);
+  EXPECT_EQ(gpu_.recorded, 0u) << "it is not to be kept";
+  how_ = Keep::kBehindWork;
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(soon([&] { return keep_.wants_to_follow(); }));
+  EXPECT_EQ(gpu_.launched, 0u) << "nothing beside the work";
+  keep_.work_goes_on();
+  keep_.follow(std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(2), true), streams);
+  EXPECT_EQ(gpu_.launched, 0u) << "another context's work";
+  keep_.follow(context_, streams);
+  EXPECT_EQ(gpu_.recorded, 41u);
+  EXPECT_EQ(gpu_.waited, 1u);
+  EXPECT_EQ(gpu_.launched, 3u);
+  EXPECT_EQ(gpu_.last(), 0u);
+  EXPECT_FALSE(keep_.wants_to_follow());
+  keep_.follow(context_, reinterpret_cast<CUevent>(7));
+  EXPECT_EQ(gpu_.launched, 3u) << "no work has come between";
+  keep_.work_goes_on();
+  EXPECT_EQ(gpu_.last(), 3u);
+  keep_.follow(context_, reinterpret_cast<CUevent>(7));
+  EXPECT_EQ(gpu_.waited, 7u);
+  EXPECT_EQ(gpu_.launched, 6u);
+  how_ = Keep::kNot;
+  EXPECT_TRUE(soon([&] { return ended_ == 1; }));
+  EXPECT_EQ(gpu_.last(), 6u);
+  EXPECT_FALSE(keep_.wants_to_follow());
 }
 
 TEST_F(KeepAliveTest, LeavesAContextBeforeThatGoes) {
@@ -113,6 +157,7 @@ TEST_F(KeepAliveTest, LeavesAContextBeforeThatGoes) {
   EXPECT_EQ(ended_, 1);
   EXPECT_EQ(gpu_.streams, 0u);
   EXPECT_EQ(gpu_.libraries, 0u);
+  EXPECT_EQ(gpu_.events, 0u);
   context_ = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(2), true);
   ASSERT_TRUE(begin());
   EXPECT_TRUE(soon([&] { return gpu_.streams == 1; }));
