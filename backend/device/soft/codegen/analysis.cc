@@ -179,18 +179,27 @@ class Analyser {
     return false;
   }
 
+  bool gathers_within(const std::vector<bool>& region) const {
+    for (int b : a_.order)
+      if (region[b] && f_.blocks[b].sync_head) return true;
+    return false;
+  }
+
   // Lanes that wait at the stop could come to an instruction of the region that gathers, which the others would have
-  // left behind: these may end without passing the stop. Where all pass it, they come by this branch again together.
+  // left behind: these may end without passing the stop. They may also be what an instruction in the region waits for,
+  // at one behind the stop. Where all pass it, they come by this branch again together.
   bool gathers_twice(int b, int stop) const {
     const auto region = between(graph_, b, stop);
+    if (!gathers_within(region)) return false;
     std::vector<bool> seen(n_);
-    seen[b] = !has_end(region);
+    const bool all_pass = !has_end(region);
+    seen[b] = all_pass;
     for (std::vector<int> work{stop}; !work.empty();) {
       const int x = work.back();
       work.pop_back();
       if (seen[x]) continue;
       seen[x] = true;
-      if (region[x] && f_.blocks[x].sync_head) return true;
+      if (f_.blocks[x].sync_head && (region[x] || !all_pass)) return true;
       work.insert(work.end(), graph_[x].begin(), graph_[x].end());
     }
     return false;

@@ -377,6 +377,10 @@ void Emitter::emit_sync_head(int block) {
   V missing = b_.CreateAnd(b_.CreateAnd(member, active), b_.CreateNot(mask_));
   V forced = b_.CreateLoad(b_.getInt1Ty(), r.force);
   V wait = b_.CreateAnd(b_.CreateICmpNE(missing, i32(0)), b_.CreateAnd(any_pending(r), b_.CreateNot(forced)));
+  if (is_gathering(*op.in) && !names_lanes(*op.in)) {  // whoever has arrived there is on its way from it
+    V arrived = b_.CreateLoad(b_.getInt32Ty(), arrived_slot_);
+    wait = b_.CreateAnd(wait, b_.CreateICmpNE(b_.CreateAnd(mask_, b_.CreateNot(arrived)), i32(0)));
+  }
   auto* park = llvm::BasicBlock::Create(c_, "park", fn_);
   auto* on = llvm::BasicBlock::Create(c_, "gathered", fn_);
   b_.CreateCondBr(wait, park, on);
