@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/device/soft/codegen/gathering.h"
+#include "backend/device/soft/codegen/inlining.h"
 #include "vgpu-sched/ptx/scope.h"
 #include "vgpu-sched/ptx/tree.h"
 
@@ -33,6 +34,7 @@ struct Place {
   uint64_t offset = 0, bytes = 0;
   uint32_t number = 0;  // among the function's .param buffers
   bool dynamic_shared = false, extern_symbol = false;
+  bool of_kernel = false;  // declared in one
 };
 
 enum class ArgKind : uint8_t {
@@ -75,6 +77,7 @@ struct Op {
 struct Register {
   std::string name;
   ptx::Type type{};
+  bool inlined = false;  // of a function that is put into it
 };
 
 struct FlatBlock {
@@ -84,21 +87,16 @@ struct FlatBlock {
   std::optional<NamedLanes> called_with;  // of that call: the lanes that come together, where they are not the block's
 };
 
-struct Prototype {
-  std::vector<const ptx::Variable*> returns, parameters;
-};
-
 struct FlatFunction {
   const ptx::Function* source = nullptr;
   std::vector<Register> registers;
   std::vector<FlatBlock> blocks;      // 0 is the entry
   std::map<std::string, int> labels;  // unique label -> block
-  std::map<std::string, std::vector<std::string>> branch_targets, call_targets;
-  std::map<std::string, Prototype> prototypes;
+  std::map<std::string, std::vector<std::string>> branch_targets;
   std::vector<Place*> places;  // owned by the module
   std::vector<Place*> parameters, returns;
   uint32_t local_bytes = 0, shared_bytes = 0, shared_align = 1;
-  std::vector<std::string> callees;
+  std::vector<std::string> callees;  // by name, and those whose shared variables it has with their code
   bool indirect_calls = false;
   std::set<Place*> module_shared;  // static shared variables of the module that it names
   bool uses_fixed_shared = false;  // those, or its own where it is no kernel
@@ -123,10 +121,12 @@ inline uint64_t shared_behind(uint64_t end, const FlatFunction& f) {
 struct FlatModule {
   const ptx::Module* source = nullptr;
   std::vector<std::unique_ptr<Place>> places;
-  std::map<std::string, Place*> globals;    // module scope, by name
-  std::vector<FlatFunction> functions;      // with bodies
+  std::map<std::string, Place*> globals;                                  // module scope, by name
+  std::map<std::pair<const ptx::Variable*, std::string>, Place*> shared;  // that functions declare
+  std::vector<FlatFunction> functions;                                    // with bodies
   std::set<std::string> waiting_functions;  // in which, or in whose callees, threads wait for others of their block
   std::map<std::string, NamedLanes> gathering_functions;
+  std::map<std::string, InlinedFunction> inlined;
   uint32_t fixed_shared_bytes = 0;  // static shared variables in front of a kernel's own
 };
 
@@ -140,11 +140,6 @@ FlatModule flatten(const ptx::Module& module);
 // refused as a whole. Those that PTX has and this compiler has not only refuse their kernel. `first_line`: of the
 // block's text.
 void check_words(const ptx::Block& block, uint32_t first_line);
-
-// Throws CompileError if static shared variables of a kernel take more than they may: so many bytes, or what those of
-// its body take together.
-void check_shared_bytes(const std::string& kernel, uint32_t line, uint64_t bytes);
-void check_shared(const ptx::Function& kernel, uint32_t first_line);
 
 // Whether the instruction ends a block.
 bool is_terminator(const ptx::Instruction& in);

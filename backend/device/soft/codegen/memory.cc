@@ -54,9 +54,7 @@ V Emitter::read_address_constant(const Op& op, const Arg& arg) {
         V dynamic = state_field(offsetof(WarpState, dynamic_shared_base), b_.getInt32Ty(), "dynamic");
         base = b_.CreateZExt(dynamic, b_.getInt64Ty());
       } else {
-        auto g = m_->flat->globals.find(p->name);
-        bool module_scope = g != m_->flat->globals.end() && g->second == p;
-        base = i64(p->offset + (module_scope ? 0 : shared_base_));
+        base = i64(p->offset + (p->of_kernel ? shared_base_ : 0));
       }
       break;
     case ptx::Space::kLocal:

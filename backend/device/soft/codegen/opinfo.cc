@@ -65,20 +65,21 @@ OpInfo op_info(const Op& op, bool entry) {
   return {Result::kPure, definitions};
 }
 
-bool may_spin(const Op& op) {
-  const auto& in = *op.in;
+bool may_spin(const ptx::Instruction& in) {
   if (in.opcode == "atom" || in.opcode == "nanosleep") return true;
-  // A failed assertion ends the kernel: the way on past it has waited for nothing.
-  if (in.opcode == "call") {
-    return std::none_of(op.args.begin(), op.args.end(),
-                        [](const Arg& arg) { return arg.kind == ArgKind::kFunction && arg.name == "__assertfail"; });
-  }
   if (in.opcode == "mbarrier" && (in.has("test_wait") || in.has("try_wait"))) return true;
   if (in.opcode == "ld") {
     for (auto m : {"volatile", "relaxed", "acquire", "mmio", "cv", "cg"})
       if (in.has(m)) return true;
   }
   return false;
+}
+
+bool may_spin(const Op& op) {
+  if (op.in->opcode != "call") return may_spin(*op.in);
+  // A failed assertion ends the kernel: the way on past it has waited for nothing.
+  return std::none_of(op.args.begin(), op.args.end(),
+                      [](const Arg& arg) { return arg.kind == ArgKind::kFunction && arg.name == "__assertfail"; });
 }
 
 }  // namespace bandsaw::soft

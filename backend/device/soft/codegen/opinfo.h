@@ -22,6 +22,7 @@ OpInfo op_info(const Op& op, bool entry);
 bool uniform_special(const std::string& name);  // %ctaid but not %tid
 // An instruction that another lane's or warp's progress may be waited for with.
 bool may_spin(const Op& op);
+bool may_spin(const ptx::Instruction& in);  // no call
 
 // Calls f(reg) for every register among the operands that the op reads.
 template <class F>

@@ -98,7 +98,8 @@ class CallGraph {
 
 uint32_t register_estimate(const FlatFunction& f) {
   uint32_t words = 0;
-  for (auto& r : f.registers) words += (ptx::bits_of(r.type) + 31) / 32;
+  for (auto& r : f.registers)
+    if (!r.inlined) words += (ptx::bits_of(r.type) + 31) / 32;
   return std::clamp(words / 3, 16u, 255u);
 }
 

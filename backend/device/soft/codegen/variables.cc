@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "backend/device/soft/sm_limits.h"
 #include "vgpu-sched/ptx/initial_value.h"
 
 namespace bandsaw::soft {
@@ -85,6 +86,27 @@ void place_shared(FlatModule* module, const std::set<const FlatFunction*>& funct
     end = base + f.shared_bytes;
   }
   module->fixed_shared_bytes = static_cast<uint32_t>(end);
+}
+
+void check_shared_bytes(const std::string& kernel, uint32_t line, uint64_t bytes) {
+  if (bytes <= kDefaultBlockShared) return;
+  throw CompileError(line, kernel + ": uses too much shared data (" + std::to_string(bytes) + " bytes, of " +
+                               std::to_string(kDefaultBlockShared) + " that static variables may take)");
+}
+
+void check_shared(const ptx::Function& kernel, uint32_t first_line) {
+  uint64_t bytes = 0;
+  const auto add = [&](const ptx::Block& block, const auto& again) -> void {
+    for (const ptx::Statement& statement : block.statements) {
+      if (const auto* inner = statement.as<ptx::Block>()) again(*inner, again);
+      const auto* variable = statement.as<ptx::Variable>();
+      if (!variable || variable->space != ptx::Space::kShared || variable->sized_by_launch()) continue;
+      check_shared_bytes(kernel.name, statement.place.line + first_line, variable->bytes());  // sums do not wrap
+      bytes += variable->bytes();
+    }
+  };
+  add(*kernel.body, add);
+  check_shared_bytes(kernel.name, kernel.place.line + first_line, bytes);
 }
 
 }  // namespace bandsaw::soft

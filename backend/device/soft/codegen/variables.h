@@ -19,4 +19,9 @@ void place_shared(FlatModule* module, const std::set<const FlatFunction*>& funct
 // Moves the function's own static shared variables, which lie in front of kernels' own, behind `base` bytes.
 void move_shared(FlatFunction* function, uint64_t base);
 
+// Throws CompileError if static shared variables of a kernel take more than they may: so many bytes, or what those of
+// its body take together.
+void check_shared_bytes(const std::string& kernel, uint32_t line, uint64_t bytes);
+void check_shared(const ptx::Function& kernel, uint32_t first_line);
+
 }  // namespace bandsaw::soft
