@@ -30,6 +30,7 @@ __global__ void too_much(int* out, size_t bytes) {
 
 int main() {
   int* out;
+  CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 8 << 10));  // a GPU has 1 KiB a thread otherwise
   CHECK(cudaMalloc(&out, kThreads * sizeof(int)));
   sums<<<2, kThreads>>>(out);
   int got[kThreads];

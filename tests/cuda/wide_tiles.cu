@@ -54,7 +54,7 @@ __global__ void reserved(unsigned* out) {
   unsigned sum = 0;
   for (int i = 0; i < 64; ++i) sum += own[i];
   out[0] = sum;
-  out[1] = begin < end && size >= 1024 && second > begin && second < begin + size;
+  out[1] = begin < end && size >= 1024 && second >= begin && second < begin + size;
 }
 
 template <int kSize>

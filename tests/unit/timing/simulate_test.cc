@@ -197,6 +197,9 @@ TEST(Simulate, EveryPolicyDoesAllOfItAndEachCycleIsAccountedFor) {
     Machine machine;
     ASSERT_TRUE(find_machine(gpu, &machine));
     machine.part.total_sms = machine.part.sms;
+    machine.unified_bytes = 0;  // so little that L1 refuses some accesses
+    machine.l1d = {16 << 10, 4, machine.l1d.sectored};
+    machine.l1d_misses = 32;
     for (const std::string& policy : warp_policy_names()) {
       for (const uint32_t extras : {0u, 16u}) {
         const Scheduling scheduling{policy, extras, extras};

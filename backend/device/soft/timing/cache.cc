@@ -44,18 +44,22 @@ Access Cache::read(uint64_t line, uint32_t sectors, uint64_t waiter, uint64_t* e
   Line* found = find(line);
   if (found) found->used = ++clock_;
   if (found && (found->valid & sectors) == sectors) return Access::kHit;
-  if (const auto miss = pending_.find(line); miss != pending_.end()) {
-    if ((sectors & ~(found->valid | found->awaited)) || miss->second.waiters.size() >= merged_most_)
-      return Access::kRefused;
-    miss->second.waiters.push_back(waiter);
-    return Access::kMerged;
-  }
+  if (const auto miss = pending_.find(line); miss != pending_.end()) return join(&miss->second, sectors, waiter);
   if (pending_.size() >= misses_most_) return Access::kRefused;
   if (!found && !(found = replace(line, evicted))) return Access::kRefused;
   found->used = ++clock_;
-  found->awaited = missing(sectors) & ~found->valid;
-  pending_[line] = {found, {waiter}};
+  found->awaited = wanted_ = (shape_.sectored ? sectors : kAllSectors) & ~found->valid;
+  pending_[line] = {found, {{waiter, sectors}}};
   return Access::kMiss;
+}
+
+// A line of which some is on its way: what else is wanted of it is one more request, but takes no other MSHR.
+Access Cache::join(Miss* miss, uint32_t sectors, uint64_t waiter) {
+  if (miss->waiters.size() >= merged_most_) return Access::kRefused;
+  miss->waiters.push_back({waiter, sectors});
+  wanted_ = sectors & ~(miss->line->valid | miss->line->awaited);
+  miss->line->awaited |= wanted_;
+  return wanted_ ? Access::kMiss : Access::kMerged;
 }
 
 bool Cache::write(uint64_t line, uint32_t sectors, uint64_t* evicted) {
@@ -86,15 +90,20 @@ void Cache::drop(uint64_t line) {
   if (found && !found->awaited) *found = {};
 }
 
-std::vector<uint64_t> Cache::fill(uint64_t line) {
+std::vector<uint64_t> Cache::fill(uint64_t line, uint32_t sectors) {
   const auto miss = pending_.find(line);
   if (miss == pending_.end()) return {};
   Line& filled = *miss->second.line;
-  filled.valid |= filled.awaited;
-  filled.awaited = 0;
-  std::vector<uint64_t> waiters = std::move(miss->second.waiters);
-  pending_.erase(miss);
-  return waiters;
+  filled.valid |= filled.awaited & sectors;
+  filled.awaited &= ~sectors;
+  std::vector<uint64_t> served;
+  std::erase_if(miss->second.waiters, [&](const Waiter& one) {
+    const bool has_all = (one.sectors & ~filled.valid) == 0;
+    if (has_all) served.push_back(one.waiter);
+    return has_all;
+  });
+  if (filled.awaited == 0) pending_.erase(miss);
+  return served;
 }
 
 }  // namespace bandsaw::soft::timing

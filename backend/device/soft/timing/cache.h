@@ -11,7 +11,7 @@ namespace bandsaw::soft::timing {
 
 enum class Access : uint8_t {
   kHit,
-  kMerged,   // a miss that is on its way brings it
+  kMerged,   // misses that are on their way bring it
   kMiss,     // the caller asks for it
   kRefused,  // no MSHR, no room in one, or no way that is free
 };
@@ -33,10 +33,10 @@ class Cache {
   bool holds(uint64_t line, uint32_t sectors) const;
   uint64_t displaced() const { return displaced_; }  // by the last read(), changed or not; 0: nothing
   void drop(uint64_t line);                          // unless it is on its way
-  // The miss has come: who waited, in their order.
-  std::vector<uint64_t> fill(uint64_t line);
-  // What a miss has to bring.
-  uint32_t missing(uint32_t sectors) const { return shape_.sectored ? sectors : 15; }
+  // What a miss had to bring has come: who has all that it waited for, in their order.
+  std::vector<uint64_t> fill(uint64_t line, uint32_t sectors);
+  // What the last miss has to bring.
+  uint32_t wanted() const { return wanted_; }
   uint32_t on_their_way() const { return static_cast<uint32_t>(pending_.size()); }
 
  private:
@@ -46,14 +46,19 @@ class Cache {
     bool changed = false;
     uint64_t used = 0;
   };
+  struct Waiter {
+    uint64_t waiter;
+    uint32_t sectors;
+  };
   struct Miss {
     Line* line;
-    std::vector<uint64_t> waiters;
+    std::vector<Waiter> waiters;
   };
   Line* find(uint64_t line);
   const Line* find(uint64_t line) const;
   Line* victim(uint64_t line);
   Line* replace(uint64_t line, uint64_t* evicted);
+  Access join(Miss* miss, uint32_t sectors, uint64_t waiter);
   size_t set_of(uint64_t line) const;
 
   const CacheShape shape_;
@@ -61,6 +66,7 @@ class Cache {
   std::vector<Line> lines_;
   std::unordered_map<uint64_t, Miss> pending_;
   uint64_t clock_ = 0, displaced_ = 0;
+  uint32_t wanted_ = 0;
 };
 
 }  // namespace bandsaw::soft::timing

@@ -120,14 +120,14 @@ bool LoadStoreUnit::try_read(const Line& line, uint64_t now) {
     hits_.push_back({now + machine_.hit_latency, line.running});
   } else if (access == Access::kMiss) {
     if (lost_) lost_->missed(line.warp, line.line, l1d_.displaced());
-    memory_->send({MemoryRequest::Kind::kData, sm_, line.line, l1d_.missing(line.sectors), 0});
+    memory_->send({MemoryRequest::Kind::kData, sm_, line.line, l1d_.wanted(), 0});
   }
   return true;
 }
 
 void LoadStoreUnit::arrived(const MemoryRequest& answer, std::vector<uint64_t>* ended) {
   if (answer.kind == MemoryRequest::Kind::kAtomic) return count_down(static_cast<uint32_t>(answer.tag), ended);
-  for (const uint64_t waiter : l1d_.fill(answer.line)) count_down(static_cast<uint32_t>(waiter), ended);
+  for (const uint64_t waiter : l1d_.fill(answer.line, answer.sectors)) count_down(static_cast<uint32_t>(waiter), ended);
 }
 
 }  // namespace bandsaw::soft::timing

@@ -27,13 +27,18 @@ struct Machine {
   uint32_t simple_latency = 1, special_latency = 1, double_latency = 1, matrix_latency = 1, constant_latency = 1;
   uint32_t special_interval = 1, double_interval = 1, matrix_interval = 1;  // cycles between issues to one unit
   uint32_t shared_latency = 1, hit_latency = 1;                             // of shared memory; of L1
+  uint32_t barrier_latency = 0;                                             // until those that waited go on
   uint32_t access_queue = 1;  // instructions that wait at the load/store unit
   // Instructions.
   uint32_t instruction_bytes = 8, instruction_buffer = 2;  // bytes; instructions of a warp that are fetched ahead
+  uint32_t fetches = 1;                                    // warps a cycle, of different schedulers
+  bool reorders = false;                                   // its compiler moves loads forward (reorder.h)
+  bool warm_code = false;  // instructions always hit: launches follow launches, and the caches hold their code
   CacheShape l1i;
   uint32_t l1i_misses = 8;  // that can be on their way: MSHRs
   // Data.
   CacheShape l1d;
+  uint32_t unified_bytes = 0;  // L1 has what the blocks' shared memory leaves of them; 0: it is as large as l1d says
   uint32_t l1d_misses = 32, merged_misses = 8;  // MSHRs; accesses that wait for one
   uint32_t miss_queue = 8;                      // requests that leave an SM
   // Between SMs and L2, one way.

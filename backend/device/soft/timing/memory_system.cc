@@ -45,7 +45,7 @@ void MemorySystem::step(uint64_t now) {
 
 void MemorySystem::step(Partition* partition, uint64_t now) {
   while (!partition->fills.empty() && partition->fills.front().at <= now) {
-    for (const uint64_t waiter : partition->l2.fill(partition->fills.front().line)) {
+    for (const uint64_t waiter : partition->l2.fill(partition->fills.front().line, partition->fills.front().sectors)) {
       const auto found = partition->waiters.find(waiter);
       answer(partition, found->second, now);
       partition->waiters.erase(found);
@@ -77,7 +77,7 @@ bool MemorySystem::serve(Partition* partition, const MemoryRequest& request, uin
   }
   partition->waiters[next_++] = request;
   if (evicted) partition->dram.push_back({evicted, kAllSectors, true});
-  if (access == Access::kMiss) partition->dram.push_back({line, partition->l2.missing(request.sectors), false});
+  if (access == Access::kMiss) partition->dram.push_back({line, partition->l2.wanted(), false});
   return true;
 }
 
@@ -126,7 +126,7 @@ void MemorySystem::step_dram(Partition* partition, uint64_t now) {
   ++counts_.dram_lines;
   counts_.row_hits += open;
   counts_.dram_sectors += sectors;
-  if (!chosen->write) partition->fills.push_back({end + machine_.dram_latency, chosen->line});
+  if (!chosen->write) partition->fills.push_back({end + machine_.dram_latency, chosen->line, chosen->sectors});
   partition->dram.erase(chosen);
 }
 

@@ -58,6 +58,7 @@ class MemorySystem {
   };
   struct Fill {
     uint64_t at, line;
+    uint32_t sectors;
   };
   struct Partition {
     Partition(const Machine& machine, const CacheShape& shape)

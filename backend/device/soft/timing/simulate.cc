@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/device/soft/timing/reorder.h"
 #include "backend/device/soft/timing/sharing.h"
 
 namespace bandsaw::soft::timing {
@@ -54,6 +55,12 @@ void add(const MemoryCounts& one, MemoryCounts* sum) {
   sum->dram_sectors += one.dram_sectors;
 }
 
+// With L1 as large as the blocks' shared memory leaves it.
+Machine fitted(Machine machine, uint32_t shared_bytes) {
+  if (machine.unified_bytes) machine.l1d.bytes = machine.unified_bytes - std::min(shared_bytes, machine.shared_bytes);
+  return machine;
+}
+
 }  // namespace
 
 void add(const Timing& one, Timing* sum) {
@@ -68,25 +75,28 @@ void add(const Timing& one, Timing* sum) {
   add(one.memory, &sum->memory);
 }
 
-Timing simulate(const LaunchTrace& launch, const Machine& machine, const Scheduling& scheduling, uint64_t most_cycles) {
+Timing simulate(const LaunchTrace& launch, const Machine& whole, const Scheduling& scheduling, uint64_t most_cycles) {
   Timing result;
+  Machine machine = whole;
   // A compiler for this GPU would have fitted the registers to the block.
   const uint32_t registers = std::min(launch.registers, machine.registers / (launch.block_warps() * kMostLanes));
   const uint32_t fits = resident_blocks(machine, launch.threads(), registers, launch.shared_bytes);
   result.oversized = fits == 0;
   result.resident = std::max(fits, 1u);
   result.cut = launch.cut;
+  machine = fitted(whole, result.resident * launch.shared_bytes);
   std::vector<Warps> blocks = by_block(launch);
   // The part of the grid that falls to the SMs that are simulated.
   const uint64_t share = machine.part.blocks_of(launch.blocks());
   if (blocks.size() > share) blocks.resize(share);
   result.blocks = blocks.size();
 
-  const ProgramPoints points(launch.code, scheduling.point_slots);
+  const Code code = machine.reorders ? reorder(launch, machine) : launch.code;
+  const ProgramPoints points(code, scheduling.point_slots);
   MemorySystem memory(machine, sharing_of(launch, blocks.size(), machine));
   std::vector<std::unique_ptr<Sm>> sms;
   for (uint32_t i = 0; i < machine.part.sms; ++i)
-    sms.push_back(std::make_unique<Sm>(machine, scheduling, launch, points, i, result.resident, &memory));
+    sms.push_back(std::make_unique<Sm>(machine, scheduling, launch, code, points, i, result.resident, &memory));
   size_t next = 0;
   const auto busy = [&] {
     return next < blocks.size() || std::any_of(sms.begin(), sms.end(), [](const auto& sm) { return !sm->idle(); });

@@ -11,11 +11,12 @@ constexpr uint32_t kFetchedAtOnce = 2;
 
 }  // namespace
 
-Sm::Sm(const Machine& machine, const Scheduling& scheduling, const LaunchTrace& launch, const ProgramPoints& points,
-       uint32_t number, uint32_t block_slots, MemorySystem* memory)
+Sm::Sm(const Machine& machine, const Scheduling& scheduling, const LaunchTrace& launch, const Code& code,
+       const ProgramPoints& points, uint32_t number, uint32_t block_slots, MemorySystem* memory)
     : machine_(machine),
       scheduling_(scheduling),
       launch_(launch),
+      code_(code),
       points_(points),
       number_(number),
       block_slots_(block_slots),
@@ -45,7 +46,7 @@ void Sm::begin_block(std::span<const WarpTrace> traces) {
   const uint32_t first = slot * launch_.block_warps();
   for (const WarpTrace& trace : traces) {
     Warp& warp = warps_[first + trace.warp];
-    warp.cursor = Cursor(&launch_.code, trace.words);
+    warp.cursor = Cursor(&code_, trace.words);
     warp.age = next_age_++;
     if (lost_) lost_->begin_warp(first + trace.warp, warp.age);
     warp.block = slot;
@@ -55,12 +56,13 @@ void Sm::begin_block(std::span<const WarpTrace> traces) {
     warp.fetch_from = 0;
     warp.awaits_code = false;
     warp.barrier = -1;
-    warp.ready.assign(launch_.code.registers, 0);
+    warp.held_until = 0;
+    warp.ready.assign(code_.registers, 0);
     warp.distance = warp.cursor.done() ? kMostScore : points_.distance(warp.cursor.counter());
     ++block.warps;
     ++block.living;
   }
-  for (const WarpTrace& trace : traces) end_if_done(&warps_[first + trace.warp]);
+  for (const WarpTrace& trace : traces) end_if_done(&warps_[first + trace.warp], 0);
   if (traces.empty()) --blocks_;
 }
 
@@ -96,7 +98,7 @@ bool Sm::stands_still(const Warp& warp) const { return block_states_[warp.block]
 void Sm::take_answers(uint64_t now) {
   for (const MemoryRequest& answer : memory_->take_arrived(number_, now)) {
     if (answer.kind == MemoryRequest::Kind::kInstruction) {
-      for (const uint64_t waiter : l1i_.fill(answer.line))
+      for (const uint64_t waiter : l1i_.fill(answer.line, answer.sectors))
         if (waiter != kPrefetched) warps_[waiter].awaits_code = false;
       continue;
     }
@@ -112,11 +114,11 @@ void Sm::end_access(uint64_t tag, uint64_t now) {
   for (const uint32_t reg : *found->second.registers) warp.ready[reg] = now;
   loads_.erase(found);
   --warp.outstanding;
-  end_if_done(&warp);
+  end_if_done(&warp, now);
 }
 
 Sm::Hold Sm::hold(const Warp& warp, const Scheduler& scheduler, uint64_t now) const {
-  if (warp.barrier >= 0) return Hold::kBarrier;
+  if (warp.barrier >= 0 || warp.held_until > now) return Hold::kBarrier;
   if (warp.buffered == 0 || warp.usable_at > now) return Hold::kFetch;
   const Instruction& next = warp.cursor.instruction();
   Hold worst = Hold::kNone;
@@ -184,8 +186,8 @@ void Sm::issue(Warp* warp, Scheduler* scheduler, uint64_t now) {
   execute(warp, scheduler, now);
   const Instruction& issued = warp->cursor.instruction();
   advance(warp, now);
-  if (issued.kind == Kind::kBarrier || issued.kind == Kind::kArrive) arrive(warp, issued);
-  end_if_done(warp);
+  if (issued.kind == Kind::kBarrier || issued.kind == Kind::kArrive) arrive(warp, issued, now);
+  end_if_done(warp, now);
 }
 
 void Sm::execute(Warp* warp, Scheduler* scheduler, uint64_t now) {
@@ -251,37 +253,42 @@ void Sm::advance(Warp* warp, uint64_t now) {
   }
 }
 
-void Sm::arrive(Warp* warp, const Instruction& at) {
+void Sm::pass_barrier(Warp* warp, uint64_t now) const {
+  warp->barrier = -1;
+  warp->held_until = now + machine_.barrier_latency;
+}
+
+void Sm::arrive(Warp* warp, const Instruction& at, uint64_t now) {
   Block& block = block_states_[warp->block];
   const uint32_t arrived = ++block.arrived[at.barrier];
   if (at.kind == Kind::kBarrier) warp->barrier = static_cast<int32_t>(at.barrier & INT32_MAX);
   const uint32_t wanted = at.barrier_threads ? (at.barrier_threads + kMostLanes - 1) / kMostLanes : block.living;
-  if (arrived < std::min(wanted, block.living)) return release(warp->block);
+  if (arrived < std::min(wanted, block.living)) return release(warp->block, now);
   block.arrived.erase(at.barrier);
   for (Warp& other : warps_)
     if (other.there && other.block == warp->block && other.barrier == static_cast<int32_t>(at.barrier & INT32_MAX))
-      other.barrier = -1;
+      pass_barrier(&other, now);
 }
 
 // All that live wait: for warps that have ended, or of which the trace was cut.
-void Sm::release(uint32_t number) {
+void Sm::release(uint32_t number, uint64_t now) {
   Block& block = block_states_[number];
   const auto waits = [&](const Warp& warp) { return warp.there && warp.block == number && warp.barrier >= 0; };
   if (std::count_if(warps_.begin(), warps_.end(), waits) < block.living) return;
   block.arrived.clear();
   for (Warp& warp : warps_)
-    if (waits(warp)) warp.barrier = -1;
+    if (waits(warp)) pass_barrier(&warp, now);
 }
 
 // A warp at its end no longer counts at barriers; it leaves when its accesses have ended too.
-void Sm::end_if_done(Warp* warp) {
+void Sm::end_if_done(Warp* warp, uint64_t now) {
   if (!warp->there || !warp->cursor.done()) return;
   Block& block = block_states_[warp->block];
   if (!warp->ended) {
     warp->ended = true;
     warp->barrier = -1;
     --block.living;
-    if (block.living != 0) release(warp->block);
+    if (block.living != 0) release(warp->block, now);
   }
   if (warp->outstanding != 0) return;
   warp->there = false;
@@ -290,7 +297,8 @@ void Sm::end_if_done(Warp* warp) {
 }
 
 void Sm::fetch(uint64_t now) {
-  for (size_t i = 0; i < schedulers_.size(); ++i) {
+  uint32_t left = machine_.fetches;
+  for (size_t i = 0; i < schedulers_.size() && left != 0; ++i) {
     const size_t number = (now + i) % schedulers_.size();
     views_.clear();
     const auto& slots = schedulers_[number].slots;
@@ -299,11 +307,13 @@ void Sm::fetch(uint64_t now) {
       if (!warp.there || warp.cursor.done() || warp.awaits_code || warp.fetch_from > now) continue;
       if (stands_still(warp)) continue;
       if (warp.buffered >= machine_.instruction_buffer) continue;
-      if (warp.cursor.counter() + warp.buffered >= launch_.code.instructions.size()) continue;
+      if (warp.cursor.counter() + warp.buffered >= code_.instructions.size()) continue;
       views_.push_back({at, warp.age, warp.distance, true, false});
     }
-    if (const auto chosen = fetch_policies_[number]->pick(views_))
-      return fetch_for(&warps_[slots[views_[*chosen].slot]], now);
+    if (const auto chosen = fetch_policies_[number]->pick(views_)) {
+      fetch_for(&warps_[slots[views_[*chosen].slot]], now);
+      --left;
+    }
   }
 }
 
@@ -311,8 +321,9 @@ void Sm::fetch_for(Warp* warp, uint64_t now) {
   const uint64_t address = uint64_t{warp->cursor.counter() + warp->buffered} * machine_.instruction_bytes;
   const uint64_t line = kCodeLines + address / kLineBytes * kLineBytes;
   ++counts_.fetches;
-  if (!memory_->accepts(number_) && !l1i_.knows(line, kAllSectors)) return;
   uint64_t evicted = 0;
+  if (machine_.warm_code) l1i_.bring(line, &evicted);
+  if (!memory_->accepts(number_) && !l1i_.knows(line, kAllSectors)) return;
   switch (l1i_.read(line, kAllSectors, slot_of(*warp), &evicted)) {
     case Access::kHit: {
       ++counts_.fetch_hits;
@@ -334,7 +345,7 @@ void Sm::fetch_for(Warp* warp, uint64_t now) {
 }
 
 void Sm::prefetch(uint64_t line) {
-  const uint64_t code_bytes = launch_.code.instructions.size() * machine_.instruction_bytes;
+  const uint64_t code_bytes = code_.instructions.size() * machine_.instruction_bytes;
   if (l1i_.on_their_way() + load_store_.misses() >= scheduling_.prefetch_threshold) return;
   if (line - kCodeLines >= code_bytes || l1i_.knows(line, kAllSectors) || !memory_->accepts(number_)) return;
   uint64_t evicted = 0;

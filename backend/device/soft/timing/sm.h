@@ -46,8 +46,8 @@ struct Scheduling {
 class Sm {
  public:
   // All must outlive it.
-  Sm(const Machine& machine, const Scheduling& scheduling, const LaunchTrace& launch, const ProgramPoints& points,
-     uint32_t number, uint32_t block_slots, MemorySystem* memory);
+  Sm(const Machine& machine, const Scheduling& scheduling, const LaunchTrace& launch, const Code& code,
+     const ProgramPoints& points, uint32_t number, uint32_t block_slots, MemorySystem* memory);
 
   bool has_room() const { return blocks_ < (limit_ ? limit_->limit() : block_slots_); }
   void begin_block(std::span<const WarpTrace> warps);
@@ -74,6 +74,7 @@ class Sm {
     uint64_t fetch_from = 0;   // when more of them may be fetched
     bool awaits_code = false;  // a miss of L1I is on its way
     int32_t barrier = -1;
+    uint64_t held_until = 0;                 // after one
     uint32_t distance = 0, outstanding = 0;  // accesses that it waits for the end of
     std::vector<uint64_t> ready;             // by register: when it may be read
   };
@@ -94,9 +95,10 @@ class Sm {
   void execute(Warp* warp, Scheduler* scheduler, uint64_t now);
   void push_access(Warp* warp, uint64_t now);
   void advance(Warp* warp, uint64_t now);
-  void arrive(Warp* warp, const Instruction& at);
-  void release(uint32_t block);
-  void end_if_done(Warp* warp);
+  void arrive(Warp* warp, const Instruction& at, uint64_t now);
+  void pass_barrier(Warp* warp, uint64_t now) const;
+  void release(uint32_t block, uint64_t now);
+  void end_if_done(Warp* warp, uint64_t now);
   void fetch(uint64_t now);
   void fetch_for(Warp* warp, uint64_t now);
   void prefetch(uint64_t line);
@@ -105,6 +107,7 @@ class Sm {
   const Machine machine_;
   const Scheduling scheduling_;
   const LaunchTrace& launch_;
+  const Code& code_;
   const ProgramPoints& points_;
   const uint32_t number_, block_slots_;
   MemorySystem* const memory_;
