@@ -25,7 +25,7 @@ void TimeSliceWeights::each_burst(const std::function<double(const Entry&)>& par
     if (!entry.active || entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
       if (!fills_slices(process)) continue;
-      use(kRoom * static_cast<double>(process.burst), part(entry));
+      use(kRoom * process.takes(), part(entry));
     }
   }
 }
@@ -56,12 +56,11 @@ Time TimeSliceWeights::filled(Time slice, const Entry& entry) const {
   if (entry.active_processes > 1) return slice;
   for (const auto& [number, process] : entry.processes) {
     if (!fills_slices(process)) continue;
-    const double parts = static_cast<double>(process.burst) / static_cast<double>(slice);
+    const double parts = process.takes() / static_cast<double>(slice);
     if (parts < kLeastParts) continue;
     const double fewer = std::floor(parts), more = fewer + 1;
     const double nearest = parts * parts < fewer * more ? fewer : more;
-    return static_cast<Time>(static_cast<double>(process.burst) / nearest *
-                             (1 + std::min(kRoom, kRoomOfLast / nearest)));
+    return static_cast<Time>(process.takes() / nearest * (1 + std::min(kRoom, kRoomOfLast / nearest)));
   }
   return slice;
 }

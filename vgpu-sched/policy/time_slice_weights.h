@@ -25,7 +25,8 @@
 // - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
 //   is owed for what it could not use.
 // - A turn is a little longer or shorter than usual if the work that a program has at a time then fills its time
-//   slices. Work of several time slices has the nearest length of which it fills a whole number.
+//   slices. Work of several time slices has the nearest length of which it fills a whole number: with what it takes in
+//   them, which is more than alone.
 // - A program that pauses and has much less work than a time slice gains by shorter time slices of the others only.
 //   They become as short as leaves the others their promise.
 // - Where such a program pauses for less time than switches to the others and back would take, shorter time slices are
