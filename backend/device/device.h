@@ -24,12 +24,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "backend/device/device_config.h"
 #include "backend/device/device_host.h"
+#include "backend/device/keep.h"
 #include "backend/device/moving_memory.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
@@ -40,9 +40,6 @@ namespace bandsaw {
 
 // Told how long the engine worked on a time slice, in nanoseconds.
 using TimeSliceDone = std::function<uint64_t(uint64_t busy_ns)>;  // returns what of it is to be charged
-// Whether the compute engine is kept: only while the program waits and after that, or beside its work, too, for one
-// that issues it so slowly that there are gaps.
-enum class Keep : uint8_t { kNot, kBehindWork, kBesideWork };
 
 struct FunctionInfo {
   vgpu_function_info info{};

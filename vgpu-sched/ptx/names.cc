@@ -39,6 +39,8 @@ void declared_in(const Function& function, Underscores* seen) {
 
 }  // namespace
 
+bool is_rewriters(std::string_view name) { return name.starts_with(kPrefix); }
+
 std::string free_prefix(const Module& module) {
   Underscores seen;
   for (const Item& item : module.items) {

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "backend/device/device.h"
+#include "backend/device/keep.h"
 
 namespace bandsaw::runner {
 

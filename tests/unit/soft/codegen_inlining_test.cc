@@ -155,6 +155,7 @@ TEST(InlinedFunctions, AreThoseInWhichLanesWait) {
   std::string most;
   for (size_t i = 0; i < kMostInlined; ++i) most += "  mov.u32 %r1, 1;\n";
   add("long", most + sync);
+  add("bandsaw__search", "L:\n  ld.volatile.global.u32 %r1, [flag];\n  @%p bra L;\n");  // a guard's
   text += kernel(sync);
   const ptx::Module module = ptx::parse(text);
   std::string names;
