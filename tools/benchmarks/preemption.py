@@ -98,10 +98,16 @@ def measure(options, setting: Setting) -> list[dict]:
                 setting.kernels["short"] = _task(daemon, setting)
             for victim in options.victims:
                 rows.append(_beside(daemon, setting, way, victim, options.seconds))
-                say(f"  {victim:5} waits {rows[-1]['wait_p50_us']:8.0f} us (p50), loses {100 * rows[-1]['lost']:.1f} %")
+                say(f"  {victim:5} {_said(rows[-1])}")
         finally:
             daemon.end()
     return rows
+
+
+def _said(row: dict) -> str:
+    steps = [f", {name} {row[step]:.0f} us" for step, name in (("choose_us", "chosen in"), ("tell_us", "told in"))
+             if step in row]
+    return f"waits {row['wait_p50_us']:8.0f} us (p50){''.join(steps)}; loses {100 * row['lost']:.1f} %"
 
 
 def _task(daemon: BenchDaemon, setting: Setting) -> dict:
