@@ -41,11 +41,11 @@ void load_fours(const uint64_t* pointers, uint32_t* out) {
   for (int l = 0; l < kWarpLanes; l += 4) {
     const auto lane = [&](int i) { return *reinterpret_cast<const volatile Four*>(pointers[l + i]); };
     const Four a = lane(0), b = lane(1), c = lane(2), d = lane(3);
-    const Four ab = __builtin_shuffle(a, b, Four{0, 4, 1, 5}), cd = __builtin_shuffle(c, d, Four{0, 4, 1, 5});
-    const Four ab2 = __builtin_shuffle(a, b, Four{2, 6, 3, 7}), cd2 = __builtin_shuffle(c, d, Four{2, 6, 3, 7});
-    const Four turned[] = {__builtin_shuffle(ab, cd, Four{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Four{2, 3, 6, 7}),
-                           __builtin_shuffle(ab2, cd2, Four{0, 1, 4, 5}),
-                           __builtin_shuffle(ab2, cd2, Four{2, 3, 6, 7})};
+    const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Four turned[] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                           __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
+                           __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
     for (int i = 0; i < 4; ++i) std::memcpy(out + i * kWarpLanes + l, &turned[i], sizeof(Four));
   }
 }
