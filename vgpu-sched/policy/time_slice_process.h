@@ -54,7 +54,8 @@ struct TimeSliceProcess {
   double mean_idle() const { return mean_pause + std::max(0.0, mean_issue - static_cast<double>(burst)); }
   bool never_rests() const { return burst >= kLongest - 1; }
   // Of its time slices, what its work takes: more than alone, by what interruptions and a lower clock cost it.
-  double takes() const { return static_cast<double>(burst) / std::clamp(yield, 0.85, 1.0); }
+  static constexpr double kTakenLeast = 0.85;  // a lower yield has other causes
+  double takes() const { return static_cast<double>(burst) / std::clamp(yield, kTakenLeast, 1.0); }
   // What it had since it rested last. `slice`: its time slice.
   double served(Time slice) const;
   // What it had at least since then, if it has had work all the time.

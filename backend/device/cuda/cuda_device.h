@@ -294,6 +294,8 @@ class CudaDevice final : public Device, public GivesAgain {
   // longer than handing it to another one would. A call whose query says that it is over does not block.
   bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
                     const std::function<CUresult()>& call, const Done& done);
+  bool may_keep_behind(const CudaContextRef& context);
+  // The program waits for what is on the streams, or for the event.
   void keep_behind(const CudaContextRef& context, std::span<const CUstream> streams);
   void keep_behind(const EventRef& event);
   void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,

@@ -66,15 +66,17 @@ bool CudaDevice::keep_engine(std::function<Keep()> how, std::function<void()> en
          keep_alive_->begin(own_context(), std::move(how), std::move(ended));
 }
 
-// The program waits for what is on the streams. One that captures may not be touched.
+// A stream that captures may not be touched.
+bool CudaDevice::may_keep_behind(const CudaContextRef& context) {
+  return keep_alive_->wants_to_follow() && enter(context) == CUDA_SUCCESS && !streams_->some_capture();
+}
+
 void CudaDevice::keep_behind(const CudaContextRef& context, std::span<const CUstream> streams) {
-  if (!keep_alive_->wants_to_follow() || enter(context) != CUDA_SUCCESS || streams_->some_capture()) return;
-  keep_alive_->follow(context, streams);
+  if (may_keep_behind(context)) keep_alive_->follow(context, streams);
 }
 
 void CudaDevice::keep_behind(const EventRef& event) {
-  if (!keep_alive_->wants_to_follow() || enter(as(event).context) != CUDA_SUCCESS || streams_->some_capture()) return;
-  keep_alive_->follow(as(event).context, as(event).handle);
+  if (may_keep_behind(as(event).context)) keep_alive_->follow(as(event).context, as(event).handle);
 }
 
 void CudaDevice::keep_no_more() {

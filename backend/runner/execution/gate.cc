@@ -233,8 +233,7 @@ void GateView::pause() {
 }
 
 void GateView::rest() {
-  issue_times_.waits();
-  issues_ahead_.store(issue_times_.ahead(), std::memory_order_relaxed);
+  if (issue_times_.waits()) issues_ahead_.store(issue_times_.ahead(), std::memory_order_relaxed);
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     const TimeSlice& slice = engine_states_[engine].slice;
     if (!slice.begun || !slice.counted) continue;

@@ -4,9 +4,10 @@
 // For one thread. Times in ns.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
+
+#include "backend/runner/execution/recent_ratio.h"
 
 namespace bandsaw::runner {
 
@@ -20,29 +21,22 @@ class IssueTimes {
     unknown_ |= own_ns == 0;
     own_ += static_cast<double>(own_ns);
   }
-  // The program waits for what it has launched.
-  void waits() {
-    if (!any_) return;
-    if (!unknown_) add(static_cast<double>(std::chrono::nanoseconds(last_ - first_).count()));
+  // The program waits for what it has launched. False: it has waited for all of that before.
+  bool waits() {
+    if (!any_) return false;
+    if (!unknown_) issue_.add(static_cast<double>(std::chrono::nanoseconds(last_ - first_).count()), own_);
     any_ = unknown_ = false;
     own_ = 0;
+    return true;
   }
   // They come in half the time that they take, or less. False also while nothing is known.
-  bool ahead() const { return all_ > 0 && issued_ <= all_ / 2; }
+  bool ahead() const { return issue_.known() && issue_.ratio() <= 0.5; }
 
  private:
-  static constexpr double kRemembered = 100e6;  // of what launches take
-
-  void add(double issued) {
-    const double kept = std::min(1.0, kRemembered / (all_ + own_));
-    issued_ = (issued_ + issued) * kept;
-    all_ = (all_ + own_) * kept;
-  }
-
   bool any_ = false, unknown_ = false;  // since the last wait, as the next
   double own_ = 0;
   std::chrono::steady_clock::time_point first_{}, last_{};
-  double issued_ = 0, all_ = 0;
+  RecentRatio issue_{100e6};  // how long launches take to come, against what they take
 };
 
 }  // namespace bandsaw::runner

@@ -6,22 +6,12 @@
 namespace bandsaw::runner {
 namespace {
 
-// Of what launches take: so much counts of what was learnt.
-constexpr double kRemembered = 200e6;
 // A step that takes so much longer was interrupted: what others have at a time at least, and two switches, is more.
 constexpr double kLongerMost = 0.2, kLongerMostNs = 300e3;
 // So much of what steps were shorter is taken off from what later ones are longer.
 constexpr double kShorterMost = 1e6;
 
 }  // namespace
-
-void StepTimes::Sums::add(double more_taken, double more_expected) {
-  taken += more_taken;
-  expected += more_expected;
-  if (expected <= kRemembered) return;
-  taken *= kRemembered / expected;
-  expected = kRemembered;
-}
 
 void StepTimes::end_alone(uint64_t ns) {
   if (is_known()) alone_.add(static_cast<double>(ns), static_cast<double>(own_));

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "backend/runner/execution/recent_ratio.h"
+
 namespace bandsaw::runner {
 
 class StepTimes {
@@ -27,18 +29,14 @@ class StepTimes {
   void end();
 
  private:
-  // Two sums, of which the last part counts.
-  struct Sums {
-    double taken = 0, expected = 0;
-    void add(double more_taken, double more_expected);
-    double ratio() const { return expected > 0 ? taken / expected : 0; }
-  };
+  static constexpr double kRemembered = 200e6;
 
   bool is_known() const { return own_ != 0 && !unknown_; }
 
   uint64_t own_ = 0;  // of the step under way, as unknown_
   bool unknown_ = false;
-  Sums alone_, kept_;  // expected: what launches take by themselves; what the step takes alone
+  // What steps take, against: what launches take by themselves; what the step takes alone.
+  RecentRatio alone_{kRemembered}, kept_{kRemembered};
   double longer_ = 0;  // to be told; below 0: steps were shorter
 };
 

@@ -6,6 +6,26 @@ namespace bandsaw::soft::timing {
 
 uint32_t CacheShape::sets() const { return std::max(1u, bytes / kLineBytes / std::max(1u, ways)); }
 
+uint32_t Machine::latency_of(Kind kind) const {
+  switch (kind) {
+    case Kind::kSpecial:
+      return special_latency;
+    case Kind::kDouble:
+      return double_latency;
+    case Kind::kMatrix:
+      return matrix_latency;
+    case Kind::kConstant:
+      return constant_latency;
+    case Kind::kLoad:
+    case Kind::kStore:
+    case Kind::kAtomic:
+    case Kind::kOtherAccess:
+      return hit_latency;
+    default:
+      return simple_latency;
+  }
+}
+
 // Table 3.1 says SMs, clock, registers, threads, blocks, caches, MSHRs, partitions, bandwidth and FR-FCFS. What it does
 // not say is chosen: 18 cycles of an instruction are Fermi's, two thirds of the latencies beyond L1 too.
 Machine gtx480() {

@@ -50,6 +50,9 @@ struct Machine {
   uint32_t banks = 8, row_bytes = 2048, dram_queue = 32;
   uint32_t dram_latency = 0, row_latency = 0;  // a read's; more when its row must be opened
   uint32_t dram_sector_sixteenths = 16;        // of a cycle, for which a sector takes the data bus
+
+  // Until what reads its result may begin. Of accesses: if they hit in L1.
+  uint32_t latency_of(Kind kind) const;
 };
 
 // The GTX 480 of Park's table 3.1.

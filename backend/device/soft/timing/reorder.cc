@@ -31,16 +31,10 @@ uint32_t latency_of(const Instruction& one, const Machine& machine) {
     case Kind::kAtomic:
     case Kind::kOtherAccess:
       return one.global_load ? machine.hit_latency + machine.l2_latency : machine.shared_latency;
-    case Kind::kSpecial:
-      return machine.special_latency;
-    case Kind::kDouble:
-      return machine.double_latency;
-    case Kind::kMatrix:
-      return machine.matrix_latency;
-    case Kind::kConstant:
-      return machine.constant_latency;
-    default:
+    case Kind::kStore:
       return machine.simple_latency;
+    default:
+      return machine.latency_of(one.kind);
   }
 }
 
@@ -130,13 +124,10 @@ std::vector<Instruction> Stretch::ordered() const {
 // Where warps begin a stretch of instructions.
 std::set<uint32_t> begins(const LaunchTrace& launch) {
   std::set<uint32_t> found{0};
-  for (const WarpTrace& warp : launch.warps) {
-    for (size_t at = 0; at < warp.words.size();) {
-      const uint32_t word = warp.words[at++];
+  for (const WarpTrace& warp : launch.warps)
+    for_events(warp.words, [&](uint32_t word, auto) {
       if ((word & kEventMask) == kStretch) found.insert(counter_of(word));
-      if ((word & kEventMask) == kLines) at += 2 * size_t{lanes_of(word)};
-    }
-  }
+    });
   return found;
 }
 

@@ -10,14 +10,9 @@ namespace bandsaw::soft::timing {
 namespace {
 
 void add_lines(const WarpTrace& warp, std::unordered_set<uint64_t>* lines) {
-  const std::span<const uint32_t> words(warp.words);
-  for (size_t at = 0; at < words.size();) {
-    const uint32_t word = words[at++];
-    if ((word & kEventMask) != kLines) continue;
-    const uint32_t count = lanes_of(word);
-    for (uint32_t i = 0; i < count; ++i) lines->insert(line_at(words.subspan(at), i));
-    at += 2 * size_t{count};
-  }
+  for_events(warp.words, [&](uint32_t, std::span<const uint32_t> found) {
+    for (size_t i = 0; i < found.size() / 2; ++i) lines->insert(line_at(found, i));
+  });
 }
 
 // How many different lines the first blocks of the trace have touched: by number of blocks, from 0 on.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/device/soft/timing/reorder.h"
@@ -77,21 +78,21 @@ void add(const Timing& one, Timing* sum) {
 
 Timing simulate(const LaunchTrace& launch, const Machine& whole, const Scheduling& scheduling, uint64_t most_cycles) {
   Timing result;
-  Machine machine = whole;
   // A compiler for this GPU would have fitted the registers to the block.
-  const uint32_t registers = std::min(launch.registers, machine.registers / (launch.block_warps() * kMostLanes));
-  const uint32_t fits = resident_blocks(machine, launch.threads(), registers, launch.shared_bytes);
+  const uint32_t registers = std::min(launch.registers, whole.registers / (launch.block_warps() * kMostLanes));
+  const uint32_t fits = resident_blocks(whole, launch.threads(), registers, launch.shared_bytes);
   result.oversized = fits == 0;
   result.resident = std::max(fits, 1u);
   result.cut = launch.cut;
-  machine = fitted(whole, result.resident * launch.shared_bytes);
+  const Machine machine = fitted(whole, result.resident * launch.shared_bytes);
   std::vector<Warps> blocks = by_block(launch);
   // The part of the grid that falls to the SMs that are simulated.
   const uint64_t share = machine.part.blocks_of(launch.blocks());
   if (blocks.size() > share) blocks.resize(share);
   result.blocks = blocks.size();
 
-  const Code code = machine.reorders ? reorder(launch, machine) : launch.code;
+  const std::optional<Code> moved = machine.reorders ? std::optional(reorder(launch, machine)) : std::nullopt;
+  const Code& code = moved ? *moved : launch.code;
   const ProgramPoints points(code, scheduling.point_slots);
   MemorySystem memory(machine, sharing_of(launch, blocks.size(), machine));
   std::vector<std::unique_ptr<Sm>> sms;

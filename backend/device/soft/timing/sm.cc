@@ -192,7 +192,6 @@ void Sm::issue(Warp* warp, Scheduler* scheduler, uint64_t now) {
 
 void Sm::execute(Warp* warp, Scheduler* scheduler, uint64_t now) {
   const Instruction& one = warp->cursor.instruction();
-  uint32_t latency = machine_.simple_latency;
   switch (one.kind) {
     case Kind::kLoad:
     case Kind::kStore:
@@ -200,26 +199,17 @@ void Sm::execute(Warp* warp, Scheduler* scheduler, uint64_t now) {
       return push_access(warp, now);
     case Kind::kSpecial:
       scheduler->special_free = now + machine_.special_interval;
-      latency = machine_.special_latency;
       break;
     case Kind::kDouble:
       scheduler->double_free = now + machine_.double_interval;
-      latency = machine_.double_latency;
       break;
     case Kind::kMatrix:
       scheduler->matrix_free = now + machine_.matrix_interval;
-      latency = machine_.matrix_latency;
-      break;
-    case Kind::kConstant:
-      latency = machine_.constant_latency;
-      break;
-    case Kind::kOtherAccess:
-      latency = machine_.hit_latency;
       break;
     default:
       break;
   }
-  for (const uint32_t reg : one.writes) warp->ready[reg] = now + latency;
+  for (const uint32_t reg : one.writes) warp->ready[reg] = now + machine_.latency_of(one.kind);
 }
 
 void Sm::push_access(Warp* warp, uint64_t now) {

@@ -56,6 +56,17 @@ inline constexpr uint32_t kMostLanes = 32, kMostTurns = 1024;
 inline uint32_t lanes_of(uint32_t word) { return word >> 24 & 63; }
 inline uint32_t counter_of(uint32_t word) { return word & (kMostInstructions - 1); }
 
+// Calls `use(word, lines)` for each event of checked words; `lines`: the words that follow it.
+template <class Use>
+void for_events(std::span<const uint32_t> words, Use use) {
+  for (size_t at = 0; at < words.size();) {
+    const uint32_t word = words[at++];
+    const size_t length = (word & kEventMask) == kLines ? 2 * size_t{lanes_of(word)} : 0;
+    use(word, words.subspan(at, length));
+    at += length;
+  }
+}
+
 struct WarpTrace {
   uint64_t block = 0;  // number in the grid
   uint32_t warp = 0;   // in the block
