@@ -27,6 +27,8 @@ QUIET_SECONDS, QUIET_EVERY_US = 0.3, 2000
 SETTLE_SECONDS = 0.8
 TASK_US = 50         # of one block of the task on each SM; with all SMs' room filled it takes longer
 
+_STEPS = [("see_us", "seen in"), ("choose_us", "chosen in"), ("tell_us", "told in")]  # of a request
+
 
 @dataclasses.dataclass
 class Way:
@@ -55,11 +57,15 @@ def _told(log: str) -> tuple[int, int, int]:
     return left, drained, dropped
 
 
-def _steps(log: str) -> dict[str, float]:
-    """How long the runner took to see where blocks are and to choose, and then to tell them: medians."""
-    found = {"choose_us": re.findall(r"chosen within (\d+) us", log),
-             "tell_us": re.findall(r"told (\d+) us later", log)}
-    return {name: statistics.median(map(int, times)) for name, times in found.items() if times}
+def _steps(log: str, requests_us: list[float]) -> dict[str, float]:
+    """How long after a request the runner saw that SMs are wanted; then took to see where blocks are and to choose; and
+    then to tell them: medians."""
+    looks = [int(at) for at in re.findall(r"seen at (\d+) us", log)]
+    asked = [max((request for request in requests_us if request <= at), default=at) for at in looks]
+    found = {"see_us": [at - request for at, request in zip(looks, asked)],
+             "choose_us": [int(each) for each in re.findall(r"chosen within (\d+) us", log)],
+             "tell_us": [int(each) for each in re.findall(r"told (\d+) us later", log)]}
+    return {name: statistics.median(times) for name, times in found.items() if times}
 
 
 def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, seconds: float) -> dict:
@@ -74,17 +80,19 @@ def _beside(daemon: BenchDaemon, setting: Setting, way: Way, victim: str, second
         long.start("backlog", begin, 2 * SETTLE_SECONDS + seconds, 2)
         task.start("short", beside, seconds, EVERY_US)
         most = 60 + 20 * seconds
-        waits = [max(0.0, took - quiet) for took in mps_measure.took_us(task, most)]
+        requests = task.instances(most)
+        waits = [max(0.0, (end - begin) / 1000 - quiet) for begin, _, end in requests]
         launches = long.instances(most)
         check([long, task])
         log = daemon.session_log(long.vgpu).read_text(errors="replace")
+    steps = _steps(log, [begin / 1000 for begin, _, _ in requests])
     left, drained, dropped = _told(log)
     alone = mps_measure.rate(launches, settled, beside)
     both = mps_measure.rate(launches, beside, beside + int(seconds * 1e9))
     return {"way": way.name, "victim": victim, "requests": len(waits), "quiet_us": quiet,
             "wait_p50_us": percentile(waits, 0.5), "wait_p99_us": percentile(waits, 0.99), "lost": 1 - both / alone,
             "missed": {f"{bound} us": sum(wait > bound for wait in waits) for bound in BOUNDS_US},
-            "sms_left": left, "drained": drained, "dropped": dropped, **_steps(log)}
+            "sms_left": left, "drained": drained, "dropped": dropped, **steps}
 
 
 def measure(options, setting: Setting) -> list[dict]:
@@ -105,8 +113,7 @@ def measure(options, setting: Setting) -> list[dict]:
 
 
 def _said(row: dict) -> str:
-    steps = [f", {name} {row[step]:.0f} us" for step, name in (("choose_us", "chosen in"), ("tell_us", "told in"))
-             if step in row]
+    steps = [f", {name} {row[step]:.0f} us" for step, name in _STEPS if step in row]
     return f"waits {row['wait_p50_us']:8.0f} us (p50){''.join(steps)}; loses {100 * row['lost']:.1f} %"
 
 
@@ -118,11 +125,11 @@ def _task(daemon: BenchDaemon, setting: Setting) -> dict:
 
 def table(rows: list[dict]) -> str:
     lines: list[tuple] = [("way", "victim", "requests", "wait p50", "p99", *(f"> {bound} us" for bound in BOUNDS_US),
-                           "lost", "chosen in", "told in", "SMs left", "blocks that end", "that drop")]
+                           "lost", *(said for _, said in _STEPS), "SMs left", "blocks that end", "that drop")]
     for row in rows:
         lines.append((row["way"], row["victim"], row["requests"], f"{row['wait_p50_us']:.0f} us",
                       f"{row['wait_p99_us']:.0f} us", *row["missed"].values(), f"{100 * row['lost']:.1f} %",
-                      *(f"{row[step]:.0f} us" if step in row else "" for step in ("choose_us", "tell_us")),
+                      *(f"{row[step]:.0f} us" if step in row else "" for step, _ in _STEPS),
                       row["sms_left"], row["drained"], row["dropped"]))
     return "\n".join(columns(lines))
 

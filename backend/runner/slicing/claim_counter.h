@@ -33,8 +33,10 @@ class ClaimCounter {
   CUresult limit(uint32_t blocks);
   // Of a clone whose blocks are told apart: what follows on the stream finds nobody told, and no stamps.
   CUresult clear_places(const StreamRef& stream);
-  // Reads the stamps while blocks run; then writes what each is told. `done`: when that has ended.
+  // Reads the stamps while blocks run, until stamps_are_read(). `done`: when that has ended, somewhat later.
   CUresult read_stamps(std::function<void(CUresult)> done);
+  bool stamps_are_read() const { return *static_cast<volatile uint32_t*>(block_->stamps_read) == reads_; }
+  // Then writes what each block is told. `done`: when that has ended.
   CUresult write_stops(std::function<void(CUresult)> done);
   ControlBlock::Places& places() { return *block_->places; }
   // Whoever claims does not begin another block. `drop`: nor ends the one that it runs, where it may drop it.
@@ -62,6 +64,7 @@ class ClaimCounter {
  private:
   Device& device_;
   std::shared_ptr<ControlBlock> block_;
+  uint32_t reads_ = 0;     // of stamps, once the last one has ended
   uint32_t redo_end_ = 0;  // of the last launch: those places of the list were there to be claimed
 };
 

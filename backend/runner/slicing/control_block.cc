@@ -90,6 +90,7 @@ std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) 
   block->claimed = &words->claimed;
   block->peeked = &words->peeked;
   block->claimed_beside = &words->claimed_beside;
+  block->stamps_read = &words->stamps_read;
   block->counts = &words->counts;
   block->redo = &words->redo;
   block->page = page_;

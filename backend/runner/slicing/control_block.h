@@ -25,6 +25,7 @@ struct ControlBlock {
     uint32_t claimed = 0;         // the counter at the end of a launch
     uint32_t peeked = 0;          // and meanwhile
     uint32_t claimed_beside = 0;  // at the end of those that were launched beside them
+    uint32_t stamps_read = 0;     // how often the places' stamps have been read
     ptx::CountsOfBlocks counts;   // of a grid slice, when it has ended
     ptx::RedoList redo;           // at the end of a launch
   };
@@ -40,6 +41,7 @@ struct ControlBlock {
   uint32_t* claimed = nullptr;            // of Words
   uint32_t* peeked = nullptr;             // of Words
   uint32_t* claimed_beside = nullptr;     // of Words
+  uint32_t* stamps_read = nullptr;        // of Words
   ptx::CountsOfBlocks* counts = nullptr;  // of Words
   ptx::RedoList* redo = nullptr;          // of Words
   uint64_t redo_address = 0;              // of the list in device memory; 0: none was needed yet

@@ -19,9 +19,9 @@ CUresult SmTaking::begin(uint64_t blocks) {
   return counter_.clear_places(launch_.stream);
 }
 
-std::function<void(CUresult)> SmTaking::then(State next) const {
-  return [next, state = state_, flight = launch_.flight](CUresult result) {
-    state->store(result == CUDA_SUCCESS ? next : State::kFailed);
+std::function<void(CUresult)> SmTaking::written() const {
+  return [state = state_, flight = launch_.flight](CUresult result) {
+    state->store(result == CUDA_SUCCESS ? State::kNothing : State::kFailed);
     flight->notify();
   };
 }
@@ -29,10 +29,10 @@ std::function<void(CUresult)> SmTaking::then(State next) const {
 void SmTaking::look(size_t wanted, uint64_t block_ns) {
   switch (state_->load()) {
     case State::kReading:
+      if (counter_.stamps_are_read()) choose(wanted, block_ns);
+      return;
     case State::kWriting:
       return;
-    case State::kRead:
-      return choose(wanted, block_ns);
     case State::kFailed:  // not tried again before the next launch
       state_->store(State::kNothing);
       next_place_ = ptx::kBlockPlaces + 1;
@@ -47,7 +47,11 @@ void SmTaking::look(size_t wanted, uint64_t block_ns) {
 void SmTaking::read() {
   state_->store(State::kReading);
   step_ns_ = static_cast<uint64_t>(monotonic_ns());
-  if (counter_.read_stamps(then(State::kRead)) != CUDA_SUCCESS) state_->store(State::kFailed);
+  const CUresult result = counter_.read_stamps([state = state_, flight = launch_.flight](CUresult outcome) {
+    if (outcome != CUDA_SUCCESS) state->store(State::kFailed);
+    flight->notify();
+  });
+  if (result != CUDA_SUCCESS) state_->store(State::kFailed);
 }
 
 void SmTaking::say_told() {
@@ -75,10 +79,12 @@ void SmTaking::choose(size_t wanted, uint64_t block_ns) {
   const uint64_t read_ns = std::exchange(step_ns_, static_cast<uint64_t>(monotonic_ns()));
   wrote_ = true;
   state_->store(State::kWriting);
-  if (counter_.write_stops(then(State::kNothing)) != CUDA_SUCCESS) state_->store(State::kFailed);
-  log::debug("{}: leaves {} SMs, {} later than {} us; {} blocks end what they run, {} drop it; chosen within {} us",
-             launch_.kernel->name, choice.sms, choice.late, bound_ns_ / 1000, choice.drained, choice.dropped,
-             (step_ns_ - read_ns) / 1000);
+  if (counter_.write_stops(written()) != CUDA_SUCCESS) state_->store(State::kFailed);
+  log::debug(
+      "{}: leaves {} SMs, {} later than {} us; {} blocks end what they run, {} drop it; seen at {} us, chosen "
+      "within {} us",
+      launch_.kernel->name, choice.sms, choice.late, bound_ns_ / 1000, choice.drained, choice.dropped, read_ns / 1000,
+      (step_ns_ - read_ns) / 1000);
 }
 
 uint64_t SmTaking::give_back(size_t wanted, uint32_t* first_place) {

@@ -29,17 +29,17 @@ class SmTaking {
   // The device reads or writes the places.
   bool is_under_way() const {
     const State state = state_->load();
-    return state == State::kReading || state == State::kWriting;
+    return state == State::kWriting || (state == State::kReading && !counter_.stamps_are_read());
   }
   size_t taken() const { return taken_; }
 
  private:
-  enum class State : uint8_t { kNothing, kReading, kRead, kWriting, kFailed };
+  enum class State : uint8_t { kNothing, kReading, kWriting, kFailed };
 
   void read();
   void choose(size_t wanted, uint64_t block_ns);
   void say_told();
-  std::function<void(CUresult)> then(State next) const;
+  std::function<void(CUresult)> written() const;
 
   ClaimCounter& counter_;
   LaunchUnderWay& launch_;

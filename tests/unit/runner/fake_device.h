@@ -132,7 +132,7 @@ class FakeDevice : public Device {
     return CUDA_SUCCESS;
   }
   void memory_free(uint64_t address, Done done) override {
-    const bool known = address >= base_ && address < base_ + kBytes;
+    const bool known = is_memory(address);
     later([done, known] { done(known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE); });
   }
   CUresult managed_add(const ContextRef&, uint64_t, uint64_t) override { return CUDA_SUCCESS; }
@@ -279,6 +279,8 @@ class FakeDevice : public Device {
   }
   CUresult exec_launch(const ExecRef&, const StreamRef&) override { return CUDA_SUCCESS; }
 
+  bool is_memory(uint64_t address) const { return address >= base_ && address < base_ + kBytes; }
+
  private:
   template <typename T>
   CUresult make(std::shared_ptr<T>* object) {
@@ -297,7 +299,7 @@ class FakeDevice : public Device {
   }
   bool fits(const Copy& copy, const CopyEnd& end) const {
     if (end.host) return true;  // the runner has checked it
-    if (end.address < base_ || end.address >= base_ + kBytes) return false;
+    if (!is_memory(end.address)) return false;
     const unsigned __int128 bytes =
         static_cast<unsigned __int128>(copy.depth - 1) * (copy.depth > 1 ? end.pitch : 0) * end.height +
         static_cast<unsigned __int128>(copy.height - 1) * (copy.height > 1 ? end.pitch : 0) + copy.width_bytes;

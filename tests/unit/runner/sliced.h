@@ -120,7 +120,8 @@ class SlicedDevice final : public FakeDevice {
     if (done) done(CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  CUresult write_value(const StreamRef&, uint64_t, uint64_t value, uint32_t, uint32_t) override {
+  CUresult write_value(const StreamRef&, uint64_t address, uint64_t value, uint32_t, uint32_t) override {
+    if (!is_memory(address)) return CUDA_ERROR_INVALID_VALUE;
     std::lock_guard lock(mutex);
     values.push_back(value);
     ++told;
