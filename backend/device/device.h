@@ -29,7 +29,6 @@
 
 #include "backend/device/device_config.h"
 #include "backend/device/device_host.h"
-#include "backend/device/keep.h"
 #include "backend/device/moving_memory.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
@@ -381,9 +380,10 @@ class Device : public MovingMemory {
   virtual bool time_slice_waits(unsigned /*engine*/) { return true; }
   // The program has waited for the end of all of them. False: it may not have.
   virtual bool time_slices_over(unsigned /*engine*/) { return false; }
-  // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
-  // `how` twice a millisecond until it says kNot; then, or on failure, it calls `ended`. False: it cannot.
-  virtual bool keep_engine(std::function<Keep()> /*how*/, std::function<void()> /*ended*/) { return false; }
+  // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks `on`
+  // twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot.
+  virtual bool keep_engine(std::function<bool()> /*on*/, std::function<void()> /*ended*/) { return false; }
+  virtual void keep_behind() {}  // what keeps it comes behind the work so far: nothing more comes for the moment
 
   // Work on streams. While a stream captures, these add nodes, and call `done`, which may be null, at once.
   virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;

@@ -175,7 +175,8 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult surface_bind(const ModuleRef& module, const std::string& name, const ArrayRef& array,
                         SurfaceRef* surface) override;
 
-  bool keep_engine(std::function<Keep()> how, std::function<void()> ended) override;
+  bool keep_engine(std::function<bool()> on, std::function<void()> ended) override;
+  void keep_behind() override;
   // Code of the device's own would move what a program loads later, and another runner would have to load it then too.
   void time_slice_begin(unsigned engine, bool on_turn) override {
     time_slices_->begin(engine, on_turn && !config_.replaceable);
@@ -294,10 +295,8 @@ class CudaDevice final : public Device, public GivesAgain {
   // longer than handing it to another one would. A call whose query says that it is over does not block.
   bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
                     const std::function<CUresult()>& call, const Done& done);
-  bool may_keep_behind(const CudaContextRef& context);
-  // The program waits for what is on the streams, or for the event.
-  void keep_behind(const CudaContextRef& context, std::span<const CUstream> streams);
-  void keep_behind(const EventRef& event);
+  // A kernel or a graph is on the stream.
+  void work_goes_on(const StreamRef& stream);
   void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,
                          Done done);
   using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;

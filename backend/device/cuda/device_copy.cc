@@ -119,7 +119,7 @@ CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, boo
   if (to_reply && !slot) return copy_blocking(stream, copy, std::move(done));
   Copy first = copy;
   if (slot) first.destination.address = reinterpret_cast<uint64_t>(slot);
-  keep_behind(as(stream).context, {{as(stream).handle}});  // the compute engine has nothing while this is copied
+  keep_behind();  // the compute engine has nothing while this is copied
   if (const CUresult result = check(start_copy(as(stream).handle, first))) {
     if (slot) pinned_->give_slot(slot);
     return result;

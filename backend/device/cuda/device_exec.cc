@@ -134,7 +134,7 @@ CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   const bool allocates = graphs_allocate_;
   if (const CUresult result = allocates ? map_graph(as(exec), as(stream).handle) : CUDA_SUCCESS) return result;
   CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
-  keep_alive_->work_goes_on();
+  work_goes_on(stream);
   if (allocates) graph_memory_->settle();
   auto functions = as(exec).functions();
   if (result == CUDA_SUCCESS && functions)

@@ -14,7 +14,7 @@ CUresult CudaDevice::launch(const StreamRef& stream, const Launch& launch) {
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
   const CUresult result =
       check(driver_->cuLaunchKernelEx(config.get(), code_handle(launch.code), nullptr, bytes ? extra : nullptr));
-  keep_alive_->work_goes_on();
+  work_goes_on(stream);
   return result;
 }
 

@@ -118,6 +118,7 @@ CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
   const auto gone = std::static_pointer_cast<CudaStream>(stream);
   if (const CUresult result = enter(gone->context)) return result;
   time_slices_->leave(gone);
+  keep_alive_->forget(*gone);
   return check(streams_->leave(gone));
 }
 

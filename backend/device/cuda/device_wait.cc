@@ -61,22 +61,19 @@ void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult
 
 // In the primary context: other contexts of a process have time slices of their own, and parts of the SMs their order.
 // The blocks of a cooperative kernel wait for each other, and the last may find no place beside the keep-alive.
-bool CudaDevice::keep_engine(std::function<Keep()> how, std::function<void()> ended) {
+bool CudaDevice::keep_engine(std::function<bool()> on, std::function<void()> ended) {
   return !partition_ && may_keep_ && !config_.replaceable &&
-         keep_alive_->begin(own_context(), std::move(how), std::move(ended));
+         keep_alive_->begin(own_context(), std::move(on), std::move(ended));
 }
 
 // A stream that captures may not be touched.
-bool CudaDevice::may_keep_behind(const CudaContextRef& context) {
-  return keep_alive_->wants_to_follow() && enter(context) == CUDA_SUCCESS && !streams_->some_capture();
+void CudaDevice::keep_behind() {
+  if (keep_alive_->wants_to_follow() && enter() == CUDA_SUCCESS && !streams_->some_capture()) keep_alive_->follow();
 }
 
-void CudaDevice::keep_behind(const CudaContextRef& context, std::span<const CUstream> streams) {
-  if (may_keep_behind(context)) keep_alive_->follow(context, streams);
-}
-
-void CudaDevice::keep_behind(const EventRef& event) {
-  if (may_keep_behind(as(event).context)) keep_alive_->follow(as(event).context, as(event).handle);
+void CudaDevice::work_goes_on(const StreamRef& stream) {
+  keep_alive_->work_goes_on(std::static_pointer_cast<CudaStream>(stream));
+  if (keep_alive_->is_late()) keep_behind();
 }
 
 void CudaDevice::keep_no_more() {
@@ -110,6 +107,7 @@ bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
     if (now != CUDA_ERROR_NOT_READY) return over(now, call, done), true;
+    keep_behind();
     if (host_->others_wait() || Clock::now() > until) break;
   }
   return false;
@@ -129,7 +127,6 @@ void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CU
       if (const auto mark = marks_->put(stream)) marks.push_back(*mark);
     }
   }
-  keep_behind(context, streams);
   if (marks.size() < streams.size()) {
     if (!is_soon_over(context, ask, call, done)) wait(context, std::move(call), std::move(done));
     return;
@@ -244,7 +241,6 @@ void CudaDevice::event_synchronize(const EventRef& event, Done done) {
     if (result == CUDA_SUCCESS) as(event).reached(place);
     if (done) done(result);
   };
-  keep_behind(event);
   if (is_soon_over(as(event).context, ask, synchronize, note)) return;
   wait(as(event).context, patiently(ask, ask, synchronize), note);
 }
@@ -258,7 +254,7 @@ CUresult CudaDevice::stream_query(const StreamRef& stream) {
   if (result != CUDA_SUCCESS) return result;
   result = driver_->cuStreamQuery(asked.handle);
   if (result == CUDA_ERROR_NOT_READY && asked.handle != CU_STREAM_LEGACY && asked.work.finished()) return CUDA_SUCCESS;
-  if (result == CUDA_ERROR_NOT_READY) keep_behind(asked.context, {{asked.handle}});
+  if (result == CUDA_ERROR_NOT_READY) keep_behind();
   return check(result);
 }
 
@@ -267,7 +263,7 @@ CUresult CudaDevice::event_query(const EventRef& event) {
   const CudaEvent::Place place = as(event).place();
   const CUresult result = driver_->cuEventQuery(as(event).handle);
   if (result == CUDA_SUCCESS) as(event).reached(place);
-  if (result == CUDA_ERROR_NOT_READY) keep_behind(event);
+  if (result == CUDA_ERROR_NOT_READY) keep_behind();
   return check(result);
 }
 

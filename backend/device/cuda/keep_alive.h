@@ -7,15 +7,17 @@
 // behind it, which waits for its end.
 //
 // Beside a program's work it takes the place of a block: kernels that fill the GPU take a tenth longer, such whose
-// blocks need all shared memory of an SM up to twice as long. So it follows the work where it can: it begins when that
-// ends, and ends when more has come.
+// blocks need all shared memory of an SM up to twice as long. So it comes behind the work: it begins when that ends,
+// and ends as soon as there is one more that comes behind what was issued since. A program that issues kernels one by
+// one has it beside some of them for as long as that takes, some 20 us.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <span>
 #include <thread>
+#include <vector>
 
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/pinned.h"
@@ -31,46 +33,51 @@ class KeepAlive {
   ~KeepAlive();
 
   // As Device::keep_engine().
-  bool begin(const CudaContextRef& context, std::function<Keep()> how, std::function<void()> ended);
-  // follow() is to be called when the program waits for its work.
-  bool wants_to_follow() const { return follows_.load(std::memory_order_relaxed) && !is_behind_; }
-  // Its kernels begin when what is on these streams has ended, or when the event is reached. The context is current,
-  // and nothing captures.
-  void follow(const CudaContextRef& context, std::span<const CUstream> streams);
-  void follow(const CudaContextRef& context, CUevent event);
-  // More work is on the engine: what follows the work before it ends.
-  void work_goes_on() {
-    if (is_behind_.load(std::memory_order_relaxed)) end_following();
+  bool begin(const CudaContextRef& context, std::function<bool()> on, std::function<void()> ended);
+  // A kernel or a graph has been put on the stream.
+  void work_goes_on(const std::shared_ptr<CudaStream>& stream) {
+    if (ready_.load(std::memory_order_relaxed)) note_work(stream);
   }
+  // The stream is about to be destroyed.
+  void forget(const CudaStream& stream);
+  // follow() has something to do: what it has put behind the program's work runs already, and there is more work.
+  bool wants_to_follow() const { return issued_.load(std::memory_order_acquire) != 0 && has_begun(); }
+  // And will run beside much of it.
+  bool is_late() const { return issued_.load(std::memory_order_relaxed) >= kManyIssued && wants_to_follow(); }
+  // Comes behind the work so far. The context is current, and nothing captures.
+  void follow();
   // Its kernels are there, or about to be.
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Ends it. Afterwards nothing of it is in a context.
   void end();
 
  private:
+  static constexpr uint32_t kManyIssued = 16;
+
   void run();
   void finish(std::unique_lock<std::mutex>* lock);
   bool keeps_on();
-  bool prolong();
+  bool has_begun() const;
+  void note_work(const std::shared_ptr<CudaStream>& stream);
+  bool wait_for_work();
   bool launch();
   bool prepare();
-  bool may_follow(const CudaContextRef& context) const;
-  void put_behind();
-  void end_following();
   void release();
 
   const DriverRef driver_;
   Pinned* const pinned_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<bool> active_{false};     // written with mutex_, as the next two
-  std::atomic<bool> follows_{false};    // its kernels come behind the program's work
-  std::atomic<bool> is_behind_{false};  // some are, and no work has come since
-  bool stops_ = false;                  // guarded by mutex_, as all below
+  std::atomic<bool> active_{false};  // written with mutex_, as the next three
+  std::atomic<bool> ready_{false};   // active, and all that it needs is made
+  std::atomic<uint32_t> issued_{0};  // since it came behind the work last
+  std::atomic<uint32_t> first_{0};   // the number of its first kernel there; 0: it did not since it began
+  bool stops_ = false;               // guarded by mutex_, as all below
   bool failed_ = false;
-  std::function<Keep()> how_;
+  std::function<bool()> on_;
   std::function<void()> ended_;
-  CudaContextRef context_;  // of what follows
+  CudaContextRef context_;                          // of what follows
+  std::vector<std::weak_ptr<CudaStream>> streams_;  // that have had what was issued
   CUlibrary library_ = nullptr;
   CUkernel kernel_ = nullptr;
   CUstream stream_ = nullptr;

@@ -109,7 +109,6 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
     return false;
   }
   step_times_.launch(known.ns);
-  issue_times_.launch(last_entered_, known.ns);
   slice.known &= known.ns != 0;
   if (known.ns != 0) slice.known_units += units;
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
@@ -233,7 +232,6 @@ void GateView::pause() {
 }
 
 void GateView::rest() {
-  if (issue_times_.waits()) issues_ahead_.store(issue_times_.ahead(), std::memory_order_relaxed);
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     const TimeSlice& slice = engine_states_[engine].slice;
     if (!slice.begun || !slice.counted) continue;

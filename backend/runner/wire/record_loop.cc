@@ -280,6 +280,7 @@ bool RecordLoop::spin(std::chrono::nanoseconds budget) {
       if (any_more() || process_->gate().moved() || process_->slicer().moved() || process_->pieces().moved())
         return true;
     }
+    process_->gate().quiet();
     if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
   } while (Clock::now() < until);
   return false;

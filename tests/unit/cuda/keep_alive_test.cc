@@ -77,7 +77,7 @@ class KeepAliveTest : public testing::Test {
  protected:
   KeepAliveTest() { gpu = &gpu_; }
   bool begin() {
-    return keep_.begin(context_, [this] { return how_.load(); }, [this] { ++ended_; });
+    return keep_.begin(context_, [this] { return kept_.load(); }, [this] { ++ended_; });
   }
   template <typename What>
   static bool soon(What what) {
@@ -86,73 +86,101 @@ class KeepAliveTest : public testing::Test {
     return what();
   }
 
+  std::shared_ptr<CudaStream> stream(uint64_t handle) const {
+    return std::make_shared<CudaStream>(driver_, reinterpret_cast<CUstream>(handle), context_, false);
+  }
+  bool works(const std::shared_ptr<CudaStream>& on) {
+    keep_.work_goes_on(on);
+    return keep_.wants_to_follow();
+  }
+  // From when it is ready on.
+  bool works_soon(const std::shared_ptr<CudaStream>& on) {
+    return soon([&] { return works(on); });
+  }
+
   Gpu gpu_;
   DriverRef driver_ = fake_driver();
   CudaContextRef context_ = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(1), true);
-  std::atomic<Keep> how_{Keep::kBesideWork};
+  std::atomic<bool> kept_{true};
   std::atomic<int> ended_{0};
   Pinned pinned_{driver_};
   KeepAlive keep_{driver_, &pinned_};
 };
 
-TEST_F(KeepAliveTest, OneKernelRunsAndOneWaits) {
+TEST_F(KeepAliveTest, ComesBehindTheWorkAndThenBehindWhatWasIssuedSince) {
+  const auto one = stream(40), other = stream(41);
+  EXPECT_FALSE(works(one)) << "it is not to be kept";
   ASSERT_TRUE(begin());
   EXPECT_FALSE(begin()) << "it is under way";
-  EXPECT_TRUE(soon([&] { return gpu_.launched == 2; }));
-  std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_EQ(gpu_.launched, 2u);
-  gpu_.begin(2);
-  EXPECT_TRUE(soon([&] { return gpu_.launched == 4; })) << "one for each that has begun";
-  EXPECT_EQ(gpu_.last(), 0u);
-}
-
-TEST_F(KeepAliveTest, EndsWhatItHasLaunchedAndBeginsAgain) {
-  ASSERT_TRUE(begin());
-  ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
-  how_ = Keep::kNot;
-  EXPECT_TRUE(soon([&] { return ended_ == 1; }));
-  EXPECT_FALSE(keep_.active());
-  EXPECT_EQ(gpu_.last(), 2u);
-  gpu_.begin(2);
-  how_ = Keep::kBesideWork;
-  ASSERT_TRUE(begin());
-  EXPECT_TRUE(soon([&] { return gpu_.launched == 4 || gpu_.launched == 3; }));
-  EXPECT_EQ(gpu_.libraries, 1u) << "made once";
-}
-
-TEST_F(KeepAliveTest, FollowsTheWorkAndEndsWithTheNext) {
-  const std::vector<CUstream> streams{reinterpret_cast<CUstream>(40), reinterpret_cast<CUstream>(41)};
-  keep_.follow(context_, streams);
-  EXPECT_EQ(gpu_.recorded, 0u) << "it is not to be kept";
-  how_ = Keep::kBehindWork;
-  ASSERT_TRUE(begin());
-  ASSERT_TRUE(soon([&] { return keep_.wants_to_follow(); }));
+  ASSERT_TRUE(works_soon(one));
   EXPECT_EQ(gpu_.launched, 0u) << "nothing beside the work";
-  keep_.work_goes_on();
-  keep_.follow(std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(2), true), streams);
-  EXPECT_EQ(gpu_.launched, 0u) << "another context's work";
-  keep_.follow(context_, streams);
+  works(other);
+  keep_.follow();
   EXPECT_EQ(gpu_.recorded, 41u);
   EXPECT_EQ(gpu_.waited, 1u);
   EXPECT_EQ(gpu_.launched, 3u);
-  EXPECT_EQ(gpu_.last(), 0u);
-  EXPECT_FALSE(keep_.wants_to_follow());
-  keep_.follow(context_, reinterpret_cast<CUevent>(7));
+  keep_.follow();
   EXPECT_EQ(gpu_.launched, 3u) << "no work has come between";
-  keep_.work_goes_on();
-  EXPECT_EQ(gpu_.last(), 3u);
-  keep_.follow(context_, reinterpret_cast<CUevent>(7));
-  EXPECT_EQ(gpu_.waited, 7u);
+  EXPECT_FALSE(works(one)) << "none of them runs yet";
+  gpu_.begin(1);
+  EXPECT_TRUE(keep_.wants_to_follow());
+  EXPECT_EQ(gpu_.last(), 0u);
+  keep_.follow();
+  EXPECT_EQ(gpu_.recorded, 40u);
   EXPECT_EQ(gpu_.launched, 6u);
-  how_ = Keep::kNot;
+  EXPECT_EQ(gpu_.last(), 3u);
+  kept_ = false;
   EXPECT_TRUE(soon([&] { return ended_ == 1; }));
   EXPECT_EQ(gpu_.last(), 6u);
-  EXPECT_FALSE(keep_.wants_to_follow());
+  EXPECT_FALSE(works(one));
+}
+
+TEST_F(KeepAliveTest, IsLateBesideManyLaunches) {
+  const auto one = stream(40);
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(works_soon(one));
+  keep_.follow();
+  for (int i = 0; i < 16; ++i) works(one);
+  EXPECT_FALSE(keep_.is_late());
+  gpu_.begin(1);
+  EXPECT_TRUE(keep_.is_late());
+  keep_.follow();
+  EXPECT_FALSE(keep_.is_late());
+}
+
+TEST_F(KeepAliveTest, EndsWhatItHasLaunchedAndBeginsAgain) {
+  const auto one = stream(40);
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(works_soon(one));
+  keep_.follow();
+  kept_ = false;
+  EXPECT_TRUE(soon([&] { return ended_ == 1; }));
+  EXPECT_FALSE(keep_.active());
+  EXPECT_EQ(gpu_.last(), 3u);
+  kept_ = true;
+  ASSERT_TRUE(begin());
+  EXPECT_TRUE(works_soon(one)) << "whether or not the last ones have run";
+  keep_.follow();
+  EXPECT_EQ(gpu_.launched, 6u);
+  EXPECT_EQ(gpu_.libraries, 1u) << "made once";
+}
+
+TEST_F(KeepAliveTest, StreamsThatAreGoneAndOtherContextsAreNotWaitedFor) {
+  ASSERT_TRUE(begin());
+  ASSERT_TRUE(works_soon(stream(40)));
+  const auto another = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(2), true);
+  works(std::make_shared<CudaStream>(driver_, reinterpret_cast<CUstream>(50), another, false));
+  const auto destroyed = stream(60);
+  works(destroyed);
+  keep_.forget(*destroyed);
+  keep_.follow();
+  EXPECT_EQ(gpu_.recorded, 0u);
+  EXPECT_EQ(gpu_.launched, 3u);
 }
 
 TEST_F(KeepAliveTest, LeavesAContextBeforeThatGoes) {
   ASSERT_TRUE(begin());
-  ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
+  ASSERT_TRUE(works_soon(stream(40)));
   keep_.end();
   EXPECT_EQ(ended_, 1);
   EXPECT_EQ(gpu_.streams, 0u);
@@ -164,22 +192,26 @@ TEST_F(KeepAliveTest, LeavesAContextBeforeThatGoes) {
 }
 
 TEST_F(KeepAliveTest, AFailedProgramIsLetGo) {
+  const auto one = stream(40);
   gpu_.refuses = true;
   ASSERT_TRUE(begin());
+  ASSERT_TRUE(works_soon(one));
+  keep_.follow();
   EXPECT_TRUE(soon([&] { return ended_ == 1; }));
   EXPECT_FALSE(keep_.active());
 }
 
 // A kernel of the program may write what it likes where these kernels tell how far they are.
-TEST_F(KeepAliveTest, WordsThatMakeNoSenseCostFewLaunches) {
+TEST_F(KeepAliveTest, WordsThatMakeNoSenseCostNoMoreThanALaunchDoes) {
+  const auto one = stream(40);
   ASSERT_TRUE(begin());
-  ASSERT_TRUE(soon([&] { return gpu_.launched == 2; }));
-  gpu_.begin(0x80000000u);
-  std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_LE(gpu_.launched, 2u);
-  gpu_.begin(77);
-  std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_LE(gpu_.launched, 2u);
+  ASSERT_TRUE(works_soon(one));
+  keep_.follow();
+  for (const uint32_t word : {0x80000000u, 77u}) {
+    gpu_.begin(word);
+    keep_.follow();
+    EXPECT_EQ(gpu_.launched, 3u);
+  }
 }
 
 }  // namespace

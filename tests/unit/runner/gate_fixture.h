@@ -36,9 +36,9 @@ class TimeSliceDevice final : public FakeDevice {
     }
     charged = done(busy_ns);
   }
-  bool keep_engine(std::function<Keep()> asked, std::function<void()> ended_then) override {
+  bool keep_engine(std::function<bool()> asked, std::function<void()> ended_then) override {
     ++keeps;
-    how = std::move(asked);
+    goes_on = std::move(asked);
     let_go = std::move(ended_then);
     return can_keep;
   }
@@ -46,10 +46,11 @@ class TimeSliceDevice final : public FakeDevice {
   std::atomic<int> begun{0}, turns{0};
   uint64_t charged = 0;  // of the last time slice that ended
   bool over = false;
-  bool goes_on() const { return how() != Keep::kNot; }
-  int keeps = 0;  // how often the engine was to be kept
+  int keeps = 0;    // how often the engine was to be kept
+  int behinds = 0;  // and what keeps it behind the work
   bool can_keep = true;
-  std::function<Keep()> how;
+  void keep_behind() override { ++behinds; }
+  std::function<bool()> goes_on;
   std::function<void()> let_go;
   std::mutex mutex;
   std::deque<TimeSliceDone> ended;
