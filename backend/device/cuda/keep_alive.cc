@@ -9,9 +9,7 @@
 namespace bandsaw::cuda {
 namespace {
 
-// `words`: the number of the last kernel that is to end, and, 64 bytes on, of the last one that has begun. One that
-// runs then lingers for some microseconds: what has come for the engine may have been put on a stream just now, and is
-// not on the engine yet.
+// `words`: the number of the last kernel that is to end, and, 64 bytes on, of the last one that has begun.
 constexpr char kCode[] = R"(.version 6.3
 .target sm_70
 .address_size 64
@@ -24,28 +22,16 @@ constexpr char kCode[] = R"(.version 6.3
   ld.param.u64 %length, [nanoseconds];
   mov.u64 %begin, %globaltimer;
   st.volatile.global.u32 [%at+64], %number;
+waits:
   ld.volatile.global.u32 %last, [%at];
   sub.u32 %last, %last, %number;
   setp.ge.s32 %p, %last, 0;
   @%p ret;
-waits:
   nanosleep.u32 500;
-  ld.volatile.global.u32 %last, [%at];
-  sub.u32 %last, %last, %number;
-  setp.ge.s32 %p, %last, 0;
-  @%p bra lingers;
   mov.u64 %now, %globaltimer;
   sub.u64 %now, %now, %begin;
   setp.lt.u64 %p, %now, %length;
   @%p bra waits;
-  ret;
-lingers:
-  mov.u64 %begin, %globaltimer;
-lingers_on:
-  mov.u64 %now, %globaltimer;
-  sub.u64 %now, %now, %begin;
-  setp.lt.u64 %p, %now, 3000;
-  @%p bra lingers_on;
   ret;
 }
 )";
@@ -115,8 +101,8 @@ void KeepAlive::run() {
 void KeepAlive::finish(std::unique_lock<std::mutex>* lock) {
   if (slot_) last_of(slot_)->store(launched_);
   ready_ = false;
-  issued_ = first_ = 0;
-  streams_.clear();
+  first_ = 0;
+  forget_work();
   on_ = nullptr;
   const auto ended = std::exchange(ended_, nullptr);
   active_ = false;
@@ -153,26 +139,58 @@ bool KeepAlive::has_begun() const {
 void KeepAlive::note_work(const std::shared_ptr<CudaStream>& stream) {
   std::lock_guard lock(mutex_);
   if (!ready_ || stream->context != context_) return;
-  const auto is_same = [&](const auto& other) { return other.lock() == stream; };
-  if (std::ranges::none_of(streams_, is_same)) streams_.push_back(stream);
+  const auto found = std::ranges::find_if(streams_, [&](const Issued& issued) { return issued.on.lock() == stream; });
+  if (found == streams_.end()) {
+    streams_.push_back({stream, nullptr});
+  } else if (found->end) {
+    events_.push_back(std::exchange(found->end, nullptr));
+  }
   issued_.fetch_add(1, std::memory_order_release);
+}
+
+void KeepAlive::note_end(const CudaStream& stream) {
+  std::lock_guard lock(mutex_);
+  for (Issued& issued : streams_) {
+    if (issued.on.lock().get() == &stream && !issued.end) record_end(stream, &issued);
+  }
+}
+
+bool KeepAlive::record_end(const CudaStream& stream, Issued* issued) {
+  if (events_.empty()) {
+    CUevent made = nullptr;
+    if (driver_->cuEventCreate(&made, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+    events_.push_back(made);
+  }
+  if (driver_->cuEventRecordWithFlags(events_.back(), stream.handle, 0) != CUDA_SUCCESS) return false;
+  issued->end = events_.back();
+  events_.pop_back();
+  return true;
 }
 
 void KeepAlive::forget(const CudaStream& stream) {
   std::lock_guard lock(mutex_);
-  std::erase_if(streams_, [&](const auto& other) { return other.lock().get() == &stream; });
+  for (Issued& issued : streams_) {
+    if (issued.on.lock().get() == &stream) issued.on.reset();
+  }
 }
 
 // With mutex_ held: what comes next on its own stream does.
 bool KeepAlive::wait_for_work() {
-  for (const auto& each : streams_) {
-    const std::shared_ptr<CudaStream> stream = each.lock();
-    if (!stream) continue;  // its work has ended, or the driver ends it by itself
-    if (driver_->cuEventRecordWithFlags(event_, stream->handle, 0) != CUDA_SUCCESS ||
-        driver_->cuStreamWaitEvent(stream_, event_, 0) != CUDA_SUCCESS)
-      return false;
+  for (Issued& issued : streams_) {
+    const std::shared_ptr<CudaStream> stream = issued.on.lock();
+    if (!stream && !issued.end) continue;  // it has ended, or the driver ends it by itself
+    if (!issued.end && !record_end(*stream, &issued)) return false;
+    if (driver_->cuStreamWaitEvent(stream_, issued.end, 0) != CUDA_SUCCESS) return false;
   }
   return true;
+}
+
+void KeepAlive::forget_work() {
+  for (const Issued& issued : streams_) {
+    if (issued.end) events_.push_back(issued.end);
+  }
+  streams_.clear();
+  issued_ = 0;
 }
 
 // What ran until now ends only when there is more behind the work: else the engine was lost in between.
@@ -183,8 +201,7 @@ void KeepAlive::follow() {
   bool there = wait_for_work();
   for (uint32_t i = 0; there && i < kBehind; ++i) there = launch();
   if (!there) on_ = nullptr;  // the program has failed
-  streams_.clear();
-  issued_ = 0;
+  forget_work();
   first_ = before + 1;
   last_of(slot_)->store(before);
 }
@@ -201,7 +218,6 @@ bool KeepAlive::prepare() {
             driver_->cuLibraryLoadData(&library_, kCode, nullptr, nullptr, 0, nullptr, nullptr, 0) != CUDA_SUCCESS ||
             driver_->cuLibraryGetKernel(&kernel_, library_, "keep") != CUDA_SUCCESS ||
             driver_->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS ||
-            driver_->cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
             driver_->cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, greatest) != CUDA_SUCCESS;
   return !failed_;
 }
@@ -213,10 +229,12 @@ void KeepAlive::release() {
     driver_->cuStreamSynchronize(stream_);
     driver_->cuStreamDestroy(stream_);
   }
-  if (there && event_) driver_->cuEventDestroy(event_);
+  for (const CUevent event : events_) {
+    if (there) driver_->cuEventDestroy(event);
+  }
   if (there && library_) driver_->cuLibraryUnload(library_);
   stream_ = nullptr;
-  event_ = nullptr;
+  events_.clear();
   library_ = nullptr;
   context_ = nullptr;
 }

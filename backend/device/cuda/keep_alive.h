@@ -38,6 +38,11 @@ class KeepAlive {
   void work_goes_on(const std::shared_ptr<CudaStream>& stream) {
     if (ready_.load(std::memory_order_relaxed)) note_work(stream);
   }
+  // What comes next on the stream leaves the compute engine to others, such as a copy. The context is current, and
+  // nothing captures.
+  void work_ends(const CudaStream& stream) {
+    if (issued_.load(std::memory_order_relaxed) != 0) note_end(stream);
+  }
   // The stream is about to be destroyed.
   void forget(const CudaStream& stream);
   // follow() has something to do: what it has put behind the program's work runs already, and there is more work.
@@ -54,11 +59,19 @@ class KeepAlive {
  private:
   static constexpr uint32_t kManyIssued = 16;
 
+  struct Issued {
+    std::weak_ptr<CudaStream> on;
+    CUevent end = nullptr;  // recorded behind it; null: nothing else has come behind it
+  };
+
   void run();
   void finish(std::unique_lock<std::mutex>* lock);
   bool keeps_on();
   bool has_begun() const;
   void note_work(const std::shared_ptr<CudaStream>& stream);
+  void note_end(const CudaStream& stream);
+  bool record_end(const CudaStream& stream, Issued* issued);
+  void forget_work();
   bool wait_for_work();
   bool launch();
   bool prepare();
@@ -76,14 +89,14 @@ class KeepAlive {
   bool failed_ = false;
   std::function<bool()> on_;
   std::function<void()> ended_;
-  CudaContextRef context_;                          // of what follows
-  std::vector<std::weak_ptr<CudaStream>> streams_;  // that have had what was issued
+  CudaContextRef context_;       // of what follows
+  std::vector<Issued> streams_;  // that have had what was issued
   CUlibrary library_ = nullptr;
   CUkernel kernel_ = nullptr;
   CUstream stream_ = nullptr;
-  CUevent event_ = nullptr;
-  std::byte* slot_ = nullptr;  // null: there is none yet
-  uint32_t launched_ = 0;      // the number of the last kernel
+  std::vector<CUevent> events_;  // that nobody uses
+  std::byte* slot_ = nullptr;    // null: there is none yet
+  uint32_t launched_ = 0;        // the number of the last kernel
   std::thread thread_;
 };
 

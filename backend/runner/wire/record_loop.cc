@@ -118,6 +118,7 @@ void RecordLoop::run() {
       gate_probes_ = 0;
       continue;
     }
+    process_->gate().quiet();
     if (!dropping_.empty()) finish_drops();
     if (process_->waits_at_gate()) {
       wait_at_gate();

@@ -117,7 +117,7 @@ TEST_F(KeepAliveTest, ComesBehindTheWorkAndThenBehindWhatWasIssuedSince) {
   works(other);
   keep_.follow();
   EXPECT_EQ(gpu_.recorded, 41u);
-  EXPECT_EQ(gpu_.waited, 1u);
+  EXPECT_EQ(gpu_.waited, 2u);
   EXPECT_EQ(gpu_.launched, 3u);
   keep_.follow();
   EXPECT_EQ(gpu_.launched, 3u) << "no work has come between";
@@ -133,6 +133,31 @@ TEST_F(KeepAliveTest, ComesBehindTheWorkAndThenBehindWhatWasIssuedSince) {
   EXPECT_TRUE(soon([&] { return ended_ == 1; }));
   EXPECT_EQ(gpu_.last(), 6u);
   EXPECT_FALSE(works(one));
+}
+
+// Else it would begin only when a copy has ended, and the engine would be lost meanwhile.
+TEST_F(KeepAliveTest, ComesBehindTheWorkAndNotBehindCopiesThatFollow) {
+  const auto one = stream(40);
+  ASSERT_TRUE(begin());
+  keep_.work_ends(*one);
+  EXPECT_EQ(gpu_.recorded, 0u) << "there was none";
+  ASSERT_TRUE(works_soon(one));
+  keep_.work_ends(*one);
+  EXPECT_EQ(gpu_.recorded, 40u);
+  gpu_.recorded = 0;
+  keep_.work_ends(*one);
+  keep_.follow();
+  EXPECT_EQ(gpu_.recorded, 0u);
+  EXPECT_EQ(gpu_.waited, 1u);
+  EXPECT_EQ(gpu_.launched, 3u);
+  gpu_.begin(1);
+  works(one);
+  keep_.work_ends(*one);
+  works(one);
+  gpu_.recorded = 0;
+  keep_.follow();
+  EXPECT_EQ(gpu_.recorded, 40u) << "more work has come behind the copy";
+  EXPECT_EQ(gpu_.events, 1u);
 }
 
 TEST_F(KeepAliveTest, IsLateBesideManyLaunches) {
