@@ -1,13 +1,12 @@
 // A physical or software GPU as one guest process sees it.
 //
-// One runner process holds one Device, made for one guest process: it is the fault domain (a sticky error
-// ends every context in it) and the memory-protection domain. The runner has already checked record sizes,
-// handle kinds and guest addresses; a Device checks what only it knows (its own addresses, launch limits) and
-// answers with CUDA's own error codes. No call throws.
+// One runner process holds one Device, made for one guest process: it is the fault domain (a sticky error ends every
+// context in it) and the memory-protection domain. The runner has already checked record sizes, handle kinds and guest
+// addresses; a Device checks what only it knows and answers with CUDA's own error codes. No call throws.
 //
-// Threads: every method may be called from any thread. The runner calls in the order of the guest's records;
-// methods that put work on a stream return at once, and the work runs in stream order. `Done` callbacks come
-// from the device's own threads, must be short, and must not call the device.
+// Threads: every method may be called from any thread. The runner calls in the order of the guest's records; methods
+// that put work on a stream return at once, and the work runs in stream order. `Done` callbacks come from the device's
+// own threads, must be short, and must not call the device.
 //
 // Ownership: objects are shared_ptr; an object in use by queued work lives until that work is done.
 #pragma once
@@ -29,6 +28,7 @@
 
 #include "backend/device/device_config.h"
 #include "backend/device/device_host.h"
+#include "backend/device/keep.h"
 #include "backend/device/moving_memory.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
@@ -373,17 +373,17 @@ class Device : public MovingMemory {
 
   // What is put on streams for this engine between the two is a time slice; `done` is called when all of it is done, or
   // will not be, perhaps from inside the call. One of an engine is open at a time. A device may measure nothing.
-  // `on_turn`: its time begins when the hardware serves this process, not when it could.
+  // `on_turn`: others have turns. The time of compute work begins with its own; measuring makes no copy wait for one.
   virtual void time_slice_begin(unsigned /*engine*/, bool /*on_turn*/) {}
   virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
   // Nothing of the open one has begun: its time will not hold how long issuing it took.
   virtual bool time_slice_waits(unsigned /*engine*/) { return true; }
   // The program has waited for the end of all of them. False: it may not have.
   virtual bool time_slices_over(unsigned /*engine*/) { return false; }
-  // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks `on`
-  // twice a millisecond until it says no; then, or on failure, it calls `ended`. False: it cannot.
-  virtual bool keep_engine(std::function<bool()> /*on*/, std::function<void()> /*ended*/) { return false; }
-  virtual void keep_behind() {}  // what keeps it comes behind the work so far: nothing more comes for the moment
+  // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
+  // `how` twice a millisecond until it says kNot; then, or on failure, it calls `ended`. False: it cannot.
+  virtual bool keep_engine(std::function<Keep()> /*how*/, std::function<void()> /*ended*/) { return false; }
+  virtual void keep_behind() {}  // what keeps it comes behind the work so far, where it is to: nothing more comes now
 
   // Work on streams. While a stream captures, these add nodes, and call `done`, which may be null, at once.
   virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;

@@ -18,7 +18,6 @@
 #include "backend/device/cuda/heap.h"
 #include "backend/device/cuda/keep_alive.h"
 #include "backend/device/cuda/kernel_output.h"
-#include "backend/device/cuda/marks.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/partition.h"
 #include "backend/device/cuda/pinned.h"
@@ -175,7 +174,7 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult surface_bind(const ModuleRef& module, const std::string& name, const ArrayRef& array,
                         SurfaceRef* surface) override;
 
-  bool keep_engine(std::function<bool()> on, std::function<void()> ended) override;
+  bool keep_engine(std::function<Keep()> how, std::function<void()> ended) override;
   void keep_behind() override;
   // Code of the device's own would move what a program loads later, and another runner would have to load it then too.
   void time_slice_begin(unsigned engine, bool on_turn) override {
@@ -297,6 +296,7 @@ class CudaDevice final : public Device, public GivesAgain {
                     const std::function<CUresult()>& call, const Done& done);
   // A kernel or a graph is on the stream.
   void work_goes_on(const StreamRef& stream);
+  std::function<CUresult()> ends_of(const CudaContextRef& context, const std::vector<CUstream>& streams);
   void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,
                          Done done);
   using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;
@@ -312,7 +312,7 @@ class CudaDevice final : public Device, public GivesAgain {
   // Tells `done` when what was put on the stream so far is done; on failure it is not called.
   CUresult when_done(const StreamRef& stream, Done done);
   // Work for the engine is about to be put on the stream.
-  void measure(unsigned engine, const StreamRef& stream, uint64_t bytes);
+  void measure(unsigned engine, const StreamRef& stream, uint64_t bytes, bool is_plain_copy = false);
   void finished(CUresult result, const Done& done);
   void tell_output();
 
@@ -428,7 +428,7 @@ class CudaDevice final : public Device, public GivesAgain {
   std::unique_ptr<Reservations> reservations_;
   Stacks stacks_;
   std::unique_ptr<Pinned> pinned_;
-  std::unique_ptr<Marks> marks_;
+  std::unique_ptr<EventPool> wait_events_;
   std::unique_ptr<SplitCopy> split_;
   KernelOutput output_;
   std::atomic<bool> may_print_{false};  // some code image that was loaded may

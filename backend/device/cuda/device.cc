@@ -109,7 +109,7 @@ Status CudaDevice::warm_up() {
   if (Status status = reserve_part(0); !status.ok()) return status;
   pinned_ = std::make_unique<Pinned>(driver_);
   if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
-  marks_ = std::make_unique<Marks>(driver_, pinned_.get());
+  wait_events_ = std::make_unique<EventPool>(driver_, CU_EVENT_DISABLE_TIMING);
   split_ = std::make_unique<SplitCopy>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
   streams_ = std::make_unique<Streams>(driver_, completions_.get());
@@ -186,10 +186,10 @@ void CudaDevice::tell_output() {
   if (const std::string text = output_.take(); !text.empty()) host_->print(text);
 }
 
-void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes) {
+void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes, bool is_plain_copy) {
   CUresult error = CUDA_SUCCESS;
   if (is_capturing(as(stream).handle, &error)) return;  // nothing runs now
-  time_slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
+  time_slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes, is_plain_copy);
 }
 
 CUresult CudaDevice::host_pin(void* pointer, uint64_t bytes, bool read_only) {

@@ -179,7 +179,7 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   };
   const bool to_reply = !registered(copy.destination), from_record = !registered(copy.source);
   const uint64_t bytes = copy.width_bytes * copy.height * copy.depth;
-  measure(index_of(engine_of(copy)), stream, bytes);
+  measure(index_of(engine_of(copy)), stream, bytes, is_linear(copy));
   if (bytes > Pinned::kSlotBytes && (to_reply || (from_record && copy.awaited))) {
     return copy_blocking(stream, copy, std::move(done));
   }

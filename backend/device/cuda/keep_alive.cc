@@ -37,6 +37,9 @@ waits:
 )";
 constexpr std::chrono::microseconds kTick{500};
 constexpr uint64_t kLength = 1'000'000;  // ns
+// Beside work, one runs, and one begins as soon as that ends: at the beginning of a time slice the one that was
+// interrupted is over.
+constexpr uint32_t kQueued = 2;
 // Behind work. Measured on an H200, with kernels of 13 us that are each waited for: one by itself holds nothing, steps
 // take 65 us with two and 53 with three.
 constexpr uint32_t kBehind = 3;
@@ -63,12 +66,12 @@ KeepAlive::~KeepAlive() {
   if (slot_) pinned_->give_slot(slot_);
 }
 
-bool KeepAlive::begin(const CudaContextRef& context, std::function<bool()> on, std::function<void()> ended) {
+bool KeepAlive::begin(const CudaContextRef& context, std::function<Keep()> how, std::function<void()> ended) {
   std::lock_guard lock(mutex_);
   if (failed_ || stops_ || active_) return false;
   if (context_ != context) release();
   context_ = context;
-  on_ = std::move(on);
+  how_ = std::move(how);
   ended_ = std::move(ended);
   active_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -100,10 +103,8 @@ void KeepAlive::run() {
 // With mutex_ held; not during the call of `ended`.
 void KeepAlive::finish(std::unique_lock<std::mutex>* lock) {
   if (slot_) last_of(slot_)->store(launched_);
-  ready_ = false;
-  first_ = 0;
-  forget_work();
-  on_ = nullptr;
+  follow_from_now_on(false);
+  how_ = nullptr;
   const auto ended = std::exchange(ended_, nullptr);
   active_ = false;
   lock->unlock();
@@ -112,9 +113,25 @@ void KeepAlive::finish(std::unique_lock<std::mutex>* lock) {
 }
 
 bool KeepAlive::keeps_on() {
-  if (!on_ || !on_() || make_current(*driver_, *context_) != CUDA_SUCCESS || !prepare()) return false;
-  ready_ = true;
+  const Keep how = how_ ? how_() : Keep::kNot;
+  if (how == Keep::kNot || make_current(*driver_, *context_) != CUDA_SUCCESS || !prepare()) return false;
+  const bool follows = how == Keep::kBehindWork;
+  if (follows_ != follows) follow_from_now_on(follows);
+  return follows || prolong();
+}
+
+bool KeepAlive::prolong() {
+  for (uint32_t i = 0; i < kQueued && launched_ - begun_of(slot_)->load() < kQueued; ++i) {
+    if (!launch()) return false;
+  }
   return true;
+}
+
+// With mutex_ held. Or no more.
+void KeepAlive::follow_from_now_on(bool follows) {
+  first_ = 0;
+  forget_work();
+  follows_ = follows;
 }
 
 bool KeepAlive::launch() {
@@ -138,7 +155,7 @@ bool KeepAlive::has_begun() const {
 
 void KeepAlive::note_work(const std::shared_ptr<CudaStream>& stream) {
   std::lock_guard lock(mutex_);
-  if (!ready_ || stream->context != context_) return;
+  if (!follows_ || stream->context != context_) return;
   const auto found = std::ranges::find_if(streams_, [&](const Issued& issued) { return issued.on.lock() == stream; });
   if (found == streams_.end()) {
     streams_.push_back({stream, nullptr});
@@ -196,13 +213,14 @@ void KeepAlive::forget_work() {
 // What ran until now ends only when there is more behind the work: else the engine was lost in between.
 void KeepAlive::follow() {
   std::lock_guard lock(mutex_);
-  if (!ready_ || issued_ == 0) return;
+  if (!follows_ || issued_ == 0) return;
   const uint32_t before = launched_;
   bool there = wait_for_work();
   for (uint32_t i = 0; there && i < kBehind; ++i) there = launch();
-  if (!there) on_ = nullptr;  // the program has failed
+  if (!there) how_ = nullptr;  // the program has failed
   forget_work();
   first_ = before + 1;
+  waited_ = false;
   last_of(slot_)->store(before);
 }
 

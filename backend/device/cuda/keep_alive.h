@@ -7,9 +7,9 @@
 // behind it, which waits for its end.
 //
 // Beside a program's work it takes the place of a block: kernels that fill the GPU take a tenth longer, such whose
-// blocks need all shared memory of an SM up to twice as long. So it comes behind the work: it begins when that ends,
-// and ends as soon as there is one more that comes behind what was issued since. A program that issues kernels one by
-// one has it beside some of them for as long as that takes, some 20 us.
+// blocks need all shared memory of an SM up to twice as long. Behind the work it begins when that ends, and ends as
+// soon as there is another that comes behind what was issued since: for some 15 us it is beside a kernel. Where kernels
+// are as short as that, the engine is lost now and then.
 #pragma once
 
 #include <condition_variable>
@@ -21,6 +21,7 @@
 
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/pinned.h"
+#include "backend/device/keep.h"
 
 namespace bandsaw::cuda {
 
@@ -33,10 +34,10 @@ class KeepAlive {
   ~KeepAlive();
 
   // As Device::keep_engine().
-  bool begin(const CudaContextRef& context, std::function<bool()> on, std::function<void()> ended);
+  bool begin(const CudaContextRef& context, std::function<Keep()> how, std::function<void()> ended);
   // A kernel or a graph has been put on the stream.
   void work_goes_on(const std::shared_ptr<CudaStream>& stream) {
-    if (ready_.load(std::memory_order_relaxed)) note_work(stream);
+    if (follows_.load(std::memory_order_relaxed)) note_work(stream);
   }
   // What comes next on the stream leaves the compute engine to others, such as a copy. The context is current, and
   // nothing captures.
@@ -47,8 +48,15 @@ class KeepAlive {
   void forget(const CudaStream& stream);
   // follow() has something to do: what it has put behind the program's work runs already, and there is more work.
   bool wants_to_follow() const { return issued_.load(std::memory_order_acquire) != 0 && has_begun(); }
-  // And will run beside much of it.
-  bool is_late() const { return issued_.load(std::memory_order_relaxed) >= kManyIssued && wants_to_follow(); }
+  // It has to do so before more is issued, to be beside little of it.
+  bool is_late() const {
+    const uint32_t issued = issued_.load(std::memory_order_relaxed);
+    return (issued >= kManyIssued || (issued != 0 && waited_.load(std::memory_order_relaxed))) && wants_to_follow();
+  }
+  // The program has waited for its work.
+  void waited() {
+    if (follows_.load(std::memory_order_relaxed)) waited_.store(true, std::memory_order_relaxed);
+  }
   // Comes behind the work so far. The context is current, and nothing captures.
   void follow();
   // Its kernels are there, or about to be.
@@ -67,6 +75,8 @@ class KeepAlive {
   void run();
   void finish(std::unique_lock<std::mutex>* lock);
   bool keeps_on();
+  bool prolong();
+  void follow_from_now_on(bool follows);
   bool has_begun() const;
   void note_work(const std::shared_ptr<CudaStream>& stream);
   void note_end(const CudaStream& stream);
@@ -81,13 +91,14 @@ class KeepAlive {
   Pinned* const pinned_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<bool> active_{false};  // written with mutex_, as the next three
-  std::atomic<bool> ready_{false};   // active, and all that it needs is made
-  std::atomic<uint32_t> issued_{0};  // since it came behind the work last
-  std::atomic<uint32_t> first_{0};   // the number of its first kernel there; 0: it did not since it began
-  bool stops_ = false;               // guarded by mutex_, as all below
+  std::atomic<bool> active_{false};   // written with mutex_, as most of the next
+  std::atomic<bool> follows_{false};  // it comes behind the work, and all that it needs is made
+  std::atomic<bool> waited_{false};   // the program has, since it did so last
+  std::atomic<uint32_t> issued_{0};   // since it came behind the work last
+  std::atomic<uint32_t> first_{0};    // the number of its first kernel there; 0: it did not since it began
+  bool stops_ = false;                // guarded by mutex_, as all below
   bool failed_ = false;
-  std::function<bool()> on_;
+  std::function<Keep()> how_;
   std::function<void()> ended_;
   CudaContextRef context_;       // of what follows
   std::vector<Issued> streams_;  // that have had what was issued

@@ -11,6 +11,7 @@ namespace bandsaw::cuda {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kTelling = 1 << 20;  // bytes that tell how fast an engine copies
+constexpr uint64_t kCopyNs = 1500;      // that a copy takes, however short it is
 constexpr size_t kStreamsMost = 16;     // that are asked whether their work has ended
 constexpr double kEventsMs = 0.00125;   // between two events with nothing between them, on an H100
 
@@ -48,17 +49,22 @@ void TimeSliceMeter::begin(unsigned engine, bool on_turn) {
   open_[engine].swap(slice);
 }
 
-void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes) {
+void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes,
+                           bool is_plain_copy) {
   std::lock_guard lock(mutex_);
   TimeSlice* const slice = open_[engine].get();
   if (!slice) return;
   slice->bytes += bytes;
   const bool known = std::any_of(slice->parts.rbegin(), slice->parts.rend(),
                                  [&](const Part& part) { return part.stream == stream && !part.end; });
+  // An event behind a kernel is reached in a time slice of the compute engine, and the copy would wait for that.
+  const bool unmeasured = slice->on_turn && is_plain_copy && engine != kCompute && knows_speed_[engine];
+  if (unmeasured) estimate(*slice, bytes);
   if (known) return;
   Part part{stream};
+  if (unmeasured) return slice->parts.push_back(std::move(part));
   if (events_.take(stream->context, &part.start) != CUDA_SUCCESS) return;
-  if (slice->on_turn && turn_.put(stream->handle) != CUDA_SUCCESS) slice->failed = true;
+  if (slice->on_turn && engine == kCompute && turn_.put(stream->handle) != CUDA_SUCCESS) slice->failed = true;
   if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
   slice->parts.push_back(std::move(part));
   auto& at_work = at_work_[engine];
@@ -85,7 +91,7 @@ bool TimeSliceMeter::waits(unsigned engine) {
   std::lock_guard lock(mutex_);
   const TimeSlice* const slice = open_[engine].get();
   return slice && std::ranges::all_of(slice->parts, [&](const Part& part) {
-           return driver_->cuEventQuery(part.start) == CUDA_ERROR_NOT_READY;
+           return !part.start || driver_->cuEventQuery(part.start) == CUDA_ERROR_NOT_READY;
          });
 }
 
@@ -142,8 +148,13 @@ void TimeSliceMeter::estimate(unsigned engine, uint64_t bytes) {
   TimeSlice* const slice = open_[engine].get();
   if (!slice) return;
   slice->bytes += bytes;
-  slice->held_ns += static_cast<uint64_t>(1000.0 * static_cast<double>(bytes) / static_cast<double>(speed_[engine]));
-  slice->estimated = true;
+  estimate(*slice, bytes);
+}
+
+void TimeSliceMeter::estimate(TimeSlice& slice, uint64_t bytes) const {
+  const auto speed = static_cast<double>(speed_[slice.engine]);
+  slice.held_ns += kCopyNs + static_cast<uint64_t>(1000.0 * static_cast<double>(bytes) / speed);
+  slice.estimated = true;
 }
 
 std::shared_ptr<void> TimeSliceMeter::hold(unsigned engine, uint64_t bytes) {
@@ -181,7 +192,7 @@ double TimeSliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>&
   Part* first = nullptr;
   double busy = 0;
   for (Part& part : parts) {
-    if (part.stream->context != context) continue;
+    if (part.stream->context != context || !part.start) continue;
     float start = 0, length = 0;
     if (!first) {
       first = &part;
@@ -208,7 +219,8 @@ double TimeSliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>&
 uint64_t TimeSliceMeter::busy_ns(TimeSlice& slice) {
   std::set<CudaContextRef> contexts;
   for (const Part& part : slice.parts) {
-    if (part.stream->context->alive) contexts.insert(part.stream->context);  // else its events went with it
+    if (part.start && part.stream->context->alive)
+      contexts.insert(part.stream->context);  // else its events went with it
   }
   if (contexts.empty()) return 0;
   double busy = 0;
@@ -223,6 +235,7 @@ void TimeSliceMeter::finish(TimeSlice& slice) {
   if (slice.bytes >= kTelling && measured != 0 && !slice.estimated) {
     speed_[slice.engine] = std::max<uint64_t>(
         1, static_cast<uint64_t>(1000.0 * static_cast<double>(slice.bytes) / static_cast<double>(busy)));
+    knows_speed_[slice.engine] = true;
   }
   for (const Part& part : slice.parts) {
     for (const CUevent event : {part.start, part.end}) {

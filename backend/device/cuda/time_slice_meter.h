@@ -42,7 +42,8 @@ class TimeSliceMeter {
   void begin(unsigned engine, bool on_turn);
   void end(unsigned engine, TimeSliceDone done);
   // Before work for the engine is put on a stream that does not capture, and whose context is current.
-  void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
+  // `is_plain_copy`: bytes in one piece each, so that one may know how long they take.
+  void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes, bool is_plain_copy);
   // Nothing of the open time slice has begun.
   bool waits(unsigned engine);
   // The program has seen the ends of all that was put on streams for the engine. The completions' thread sees them too,
@@ -59,7 +60,7 @@ class TimeSliceMeter {
  private:
   struct Part {
     std::shared_ptr<CudaStream> stream;
-    CUevent start = nullptr, end = nullptr;
+    CUevent start = nullptr, end = nullptr;  // no start: what it takes is estimated
   };
   struct TimeSlice;
   using TimeSliceRef = std::shared_ptr<TimeSlice>;
@@ -67,6 +68,7 @@ class TimeSliceMeter {
   void close(const TimeSliceRef& slice, Part& part);
   template <class Matches>
   void close_if(Matches matches);
+  void estimate(TimeSlice& slice, uint64_t bytes) const;
   double busy_ms(const CudaContextRef& context, std::vector<Part>& parts, unsigned engine);
   uint64_t busy_ns(TimeSlice& slice);
   void finish(TimeSlice& slice);
@@ -78,6 +80,7 @@ class TimeSliceMeter {
   TurnKernel turn_;
   // Bytes in a microsecond of each engine, as measured last. At first as if a link moved 16 GB/s.
   std::array<std::atomic<uint64_t>, kEngines> speed_{16000, 16000, 16000};
+  std::array<std::atomic<bool>, kEngines> knows_speed_{};
   std::mutex mutex_;
   std::array<TimeSliceRef, kEngines> open_;  // guarded by mutex_
   // Streams that had work since over() was true. Guarded by mutex_.

@@ -109,6 +109,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
     return false;
   }
   step_times_.launch(known.ns);
+  issue_times_.launch(last_entered_, known.ns);
   slice.known &= known.ns != 0;
   if (known.ns != 0) slice.known_units += units;
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
@@ -165,7 +166,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
     if (engine == kCompute) note_issue(slice.since, begins_step);
   }
   state.slice = slice;
-  if (engine != kCompute) return device_->time_slice_begin(engine, false);
+  if (engine != kCompute) return device_->time_slice_begin(engine, is_wide_open(kCompute) && !is_alone());
   if (slice.wide && grant_page_->keep_engine.load(std::memory_order_relaxed) != 0) keep_engine();
   state.slice.kept = keeps_engine_;
   state.slice.era = stream_eras_.begin();
@@ -232,6 +233,7 @@ void GateView::pause() {
 }
 
 void GateView::rest() {
+  if (issue_times_.waits()) issues_ahead_.store(issue_times_.ahead(), std::memory_order_relaxed);
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     const TimeSlice& slice = engine_states_[engine].slice;
     if (!slice.begun || !slice.counted) continue;

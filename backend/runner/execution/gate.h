@@ -18,6 +18,8 @@
 #include "backend/control/gate_link.h"
 #include "backend/device/device.h"
 #include "backend/runner/execution/clock.h"
+#include "backend/runner/execution/issue_times.h"
+#include "backend/runner/execution/keep_trial.h"
 #include "backend/runner/execution/launch_times.h"
 #include "backend/runner/execution/step_times.h"
 #include "backend/runner/execution/stream_eras.h"
@@ -186,7 +188,7 @@ class GateView {
   void note_beside(const TimeSlice& slice, uint64_t busy_ns);
   bool may_learn() const;
   void keep_engine();
-  bool keeps_on();
+  Keep keeps_on();
   void note_kept(const TimeSlice& slice, uint64_t busy_ns);
   void note_step(bool after_pause);
   void let_engine_go();
@@ -232,6 +234,11 @@ class GateView {
   std::atomic<uint64_t> beyond_work_ns_{0};
   // The engine is kept in pauses: that counts as a time slice which holds no work.
   std::atomic<bool> keeps_engine_{false};
+  KeepTrial keep_trial_;                   // of the device's thread that asks keeps_on()
+  std::atomic<uint64_t> kept_done_ns_{0};  // of known launches that ended while it was kept: their time by themselves
+  std::atomic<double> kept_times_{1};      // how many times as long they took, lately
+  IssueTimes issue_times_;
+  std::atomic<bool> issues_ahead_{false};  // by these, for the device's threads
   bool cannot_keep_ = false;
   std::atomic<int> keep_stalls_{0};
   std::atomic<int> kept_slow_{0};  // how many more time slices were slower beside the keep-alive than were not

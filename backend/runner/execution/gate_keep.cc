@@ -18,6 +18,9 @@ constexpr int kStallsMost = 3;
 // by it than two switches would take, is not kept again, once so many more of them do than do not. One that takes
 // longer still was interrupted by others.
 constexpr double kSlow = 1.3, kInterrupted = 3;
+// From then on the keep-alive is tried behind its work rather than beside it.
+constexpr double kLittleSlow = 1.08;
+constexpr double kTimesLearnt = 50e6;  // ns of work
 constexpr double kSwitchesNs = 2 * 170'000;
 constexpr int kSlowMost = 50;
 
@@ -34,20 +37,28 @@ void GateView::keep_engine() {
   let_engine_go();
 }
 
-bool GateView::keeps_on() {
+Keep GateView::keeps_on() {
   const bool wanted = grant_page_->keep_engine.load(std::memory_order_relaxed) != 0 && is_governed();
-  if (!wanted || !is_wide_open(kCompute) || kept_slow_ >= kSlowMost) return false;
+  if (!wanted || !is_wide_open(kCompute)) return Keep::kNot;
+  const Clock::Point now = clock_.now(), since = kept_since_;
+  const bool ahead = issues_ahead_.load(std::memory_order_relaxed);
+  if (kept_slow_ >= kSlowMost && ahead && keep_trial_.leave_side(now)) kept_slow_ = 0;
+  if (kept_slow_ >= kSlowMost) return Keep::kNot;
   const EngineState& state = engine_states_[kCompute];
-  const auto quiet = clock_.now() - std::max(state.ended_at.load(), kept_since_.load());
+  const auto quiet = now - std::max(state.ended_at.load(), since);
   const bool pauses = state.in_flight == 1;
   if (!pauses && quiet > kStalled) ++keep_stalls_;
-  return quiet <= (pauses ? std::chrono::nanoseconds(kKeepMost) : kStalled);
+  if (quiet > (pauses ? std::chrono::nanoseconds(kKeepMost) : kStalled)) return Keep::kNot;
+  return keep_trial_.ask(now, since, {.done_ns = kept_done_ns_, .ahead = ahead, .slow = kept_times_ > kLittleSlow});
 }
 
 void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
   const double alone = static_cast<double>(slice.own_ns) * std::max<double>(gaps_, 1);
   const double times = static_cast<double>(busy_ns) / alone;
-  if (slice.own_ns == 0 || times > kInterrupted || kept_slow_ >= kSlowMost) return;
+  kept_done_ns_ += slice.own_ns;
+  if (slice.own_ns == 0 || times > kInterrupted) return;
+  kept_times_ = kept_times_ + (times - kept_times_) * alone / (alone + kTimesLearnt);
+  if (kept_slow_ >= kSlowMost) return;
   if (times > kSlow && static_cast<double>(busy_ns) - alone > kSwitchesNs) {
     ++kept_slow_;
   } else if (kept_slow_ > 0) {

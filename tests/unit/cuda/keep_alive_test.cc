@@ -77,7 +77,7 @@ class KeepAliveTest : public testing::Test {
  protected:
   KeepAliveTest() { gpu = &gpu_; }
   bool begin() {
-    return keep_.begin(context_, [this] { return kept_.load(); }, [this] { ++ended_; });
+    return keep_.begin(context_, [this] { return how_.load(); }, [this] { ++ended_; });
   }
   template <typename What>
   static bool soon(What what) {
@@ -101,11 +101,26 @@ class KeepAliveTest : public testing::Test {
   Gpu gpu_;
   DriverRef driver_ = fake_driver();
   CudaContextRef context_ = std::make_shared<CudaContext>(reinterpret_cast<CUcontext>(1), true);
-  std::atomic<bool> kept_{true};
+  std::atomic<Keep> how_{Keep::kBehindWork};
   std::atomic<int> ended_{0};
   Pinned pinned_{driver_};
   KeepAlive keep_{driver_, &pinned_};
 };
+
+TEST_F(KeepAliveTest, BesideWorkOneKernelRunsAndOneWaits) {
+  how_ = Keep::kBesideWork;
+  ASSERT_TRUE(begin());
+  EXPECT_TRUE(soon([&] { return gpu_.launched == 2; }));
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(gpu_.launched, 2u);
+  gpu_.begin(2);
+  EXPECT_TRUE(soon([&] { return gpu_.launched == 4; })) << "one for each that has begun";
+  EXPECT_EQ(gpu_.last(), 0u);
+  how_ = Keep::kBehindWork;
+  ASSERT_TRUE(works_soon(stream(40)));
+  keep_.follow();
+  EXPECT_EQ(gpu_.last(), gpu_.launched - 3) << "those beside the work end";
+}
 
 TEST_F(KeepAliveTest, ComesBehindTheWorkAndThenBehindWhatWasIssuedSince) {
   const auto one = stream(40), other = stream(41);
@@ -129,7 +144,7 @@ TEST_F(KeepAliveTest, ComesBehindTheWorkAndThenBehindWhatWasIssuedSince) {
   EXPECT_EQ(gpu_.recorded, 40u);
   EXPECT_EQ(gpu_.launched, 6u);
   EXPECT_EQ(gpu_.last(), 3u);
-  kept_ = false;
+  how_ = Keep::kNot;
   EXPECT_TRUE(soon([&] { return ended_ == 1; }));
   EXPECT_EQ(gpu_.last(), 6u);
   EXPECT_FALSE(works(one));
@@ -171,6 +186,11 @@ TEST_F(KeepAliveTest, IsLateBesideManyLaunches) {
   EXPECT_TRUE(keep_.is_late());
   keep_.follow();
   EXPECT_FALSE(keep_.is_late());
+  gpu_.begin(4);
+  works(one);
+  EXPECT_FALSE(keep_.is_late()) << "it comes behind it in a moment";
+  keep_.waited();
+  EXPECT_TRUE(keep_.is_late()) << "the first of a step";
 }
 
 TEST_F(KeepAliveTest, EndsWhatItHasLaunchedAndBeginsAgain) {
@@ -178,11 +198,11 @@ TEST_F(KeepAliveTest, EndsWhatItHasLaunchedAndBeginsAgain) {
   ASSERT_TRUE(begin());
   ASSERT_TRUE(works_soon(one));
   keep_.follow();
-  kept_ = false;
+  how_ = Keep::kNot;
   EXPECT_TRUE(soon([&] { return ended_ == 1; }));
   EXPECT_FALSE(keep_.active());
   EXPECT_EQ(gpu_.last(), 3u);
-  kept_ = true;
+  how_ = Keep::kBehindWork;
   ASSERT_TRUE(begin());
   EXPECT_TRUE(works_soon(one)) << "whether or not the last ones have run";
   keep_.follow();

@@ -82,7 +82,7 @@ class TimeSliceMeterTest : public testing::Test {
     return std::make_shared<CudaStream>(driver_, reinterpret_cast<CUstream>(number << 20), context_, false);
   }
   void work(unsigned engine, const std::shared_ptr<CudaStream>& on, float microseconds, uint64_t bytes = 0) {
-    meter_.touch(engine, on, bytes);
+    meter_.touch(engine, on, bytes, is_plain_);
     std::lock_guard lock(clocks().mutex);
     clocks().streams[on->handle] += microseconds;
   }
@@ -94,6 +94,7 @@ class TimeSliceMeterTest : public testing::Test {
   // Time slices are charged after their ends are told.
   bool is_charged() { return host_.charged.try_acquire_for(std::chrono::seconds(5)); }
 
+  bool is_plain_ = false;
   DriverRef driver_ = fake_driver();
   CudaContextRef context_ = std::make_shared<CudaContext>(nullptr, true);
   Host host_;
@@ -136,8 +137,8 @@ TEST_F(TimeSliceMeterTest, AStepBesideOthersIsMeasuredFromItsTurn) {
     for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
          turns == 0 && std::chrono::steady_clock::now() < until;) {
       meter.begin(kCompute, on_turn);
-      meter.touch(kCompute, one, 0);
-      meter.touch(kCompute, one, 0);
+      meter.touch(kCompute, one, 0, false);
+      meter.touch(kCompute, one, 0, false);
       {
         std::lock_guard lock(clocks().mutex);
         clocks().streams[one->handle] += 50;
@@ -168,6 +169,27 @@ TEST_F(TimeSliceMeterTest, WhatCopiesInAGraphTakeIsEstimatedByTheLastOnesMeasure
   meter_.begin(kCopyIn, false);
   meter_.estimate(kCopyIn, 1'000'000);  // nothing was learned from that
   EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, kEventsNs);
+}
+
+// An event before it would be one behind a kernel.
+TEST_F(TimeSliceMeterTest, NothingComesBeforeACopyBesideOthersOnceItIsKnownHowLongCopiesTake) {
+  const auto one = stream(1);
+  const auto copy = [&](bool on_turn) {
+    meter_.begin(kCopyIn, on_turn);
+    work(kCopyIn, one, 100, 2'000'000);
+    const uint64_t before = clocks().made;
+    const uint64_t ns = end(kCopyIn);
+    EXPECT_TRUE(is_charged());
+    return std::pair(clocks().made - before, static_cast<double>(ns));
+  };
+  EXPECT_NEAR(copy(true).second, 100e3, kEventsNs) << "strided, perhaps";
+  is_plain_ = true;
+  const uint64_t made = clocks().made;
+  EXPECT_NEAR(copy(true).second, 101.5e3, 2 * kEventsNs) << "20 GB/s, and what each takes";
+  EXPECT_EQ(clocks().made, made) << "one event, which was there";
+  clocks().streams[one->handle] += 5000;
+  EXPECT_NEAR(copy(true).second, 101.5e3, 2 * kEventsNs);
+  EXPECT_NEAR(copy(false).second, 100e3, kEventsNs);
 }
 
 TEST_F(TimeSliceMeterTest, StreamsThatOverlapAreCountedOnce) {

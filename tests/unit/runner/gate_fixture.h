@@ -36,21 +36,22 @@ class TimeSliceDevice final : public FakeDevice {
     }
     charged = done(busy_ns);
   }
-  bool keep_engine(std::function<bool()> asked, std::function<void()> ended_then) override {
+  bool keep_engine(std::function<Keep()> asked, std::function<void()> ended_then) override {
     ++keeps;
-    goes_on = std::move(asked);
+    how = std::move(asked);
     let_go = std::move(ended_then);
     return can_keep;
   }
+  void keep_behind() override { ++behinds; }
   bool time_slices_over(unsigned) override { return over; }
   std::atomic<int> begun{0}, turns{0};
   uint64_t charged = 0;  // of the last time slice that ended
   bool over = false;
+  bool goes_on() const { return how() != Keep::kNot; }
   int keeps = 0;    // how often the engine was to be kept
   int behinds = 0;  // and what keeps it behind the work
   bool can_keep = true;
-  void keep_behind() override { ++behinds; }
-  std::function<bool()> goes_on;
+  std::function<Keep()> how;
   std::function<void()> let_go;
   std::mutex mutex;
   std::deque<TimeSliceDone> ended;

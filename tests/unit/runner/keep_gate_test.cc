@@ -71,6 +71,103 @@ TEST_F(KeepGate, WhileItIsKeptAMomentWithoutRecordsIsTold) {
   EXPECT_EQ(device_.behinds, 1);
 }
 
+// Beside its work it costs a program more, so that is for such as leave gaps.
+TEST_F(KeepGate, IsKeptBehindItsWorkOnceThatIsSeenToBeIssuedAhead) {
+  const auto steps = [this](std::chrono::nanoseconds between) {
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_TRUE(view_.enter_launch({.shape = 1, .exact = 2, .stream = 3}));
+      clock_.pass(between);
+      launch(2 * kUnit + kUnit / 4);
+      view_.rest();
+    }
+  };
+  // In so long, asked as often as the device does.
+  const auto becomes = [&](Keep way, std::chrono::nanoseconds between, uint64_t more_ns) {
+    for (int i = 0; i < 200; ++i) {
+      steps(between);
+      clock_.pass(std::chrono::nanoseconds(more_ns));
+      if (device_.how() == way) return true;
+    }
+    return false;
+  };
+  step();
+  EXPECT_EQ(device_.how(), Keep::kBesideWork) << "nothing is known";
+  learn(kUnit);
+  EXPECT_TRUE(becomes(Keep::kBehindWork, std::chrono::nanoseconds(kUnit / 2), 5 * kUnit)) << "tries it";
+  EXPECT_FALSE(becomes(Keep::kBesideWork, std::chrono::nanoseconds(kUnit / 2), 0)) << "more gets done";
+  EXPECT_TRUE(becomes(Keep::kBesideWork, std::chrono::nanoseconds(3 * kUnit), 0)) << "gaps in its steps";
+}
+
+// What a program gets done in 100 ms, by how its engine is kept.
+class KeepTrialTest : public testing::Test {
+ protected:
+  Keep after(std::chrono::milliseconds time, uint64_t beside, uint64_t behind, bool ahead = true) {
+    for (auto left = time; left.count() > 0; left -= std::chrono::milliseconds(1)) {
+      now_ += std::chrono::milliseconds(1);
+      done_ += (way_ == Keep::kBehindWork ? behind : beside) * 10'000;
+      const Keep way = trial_.ask(now_, since_, {.done_ns = done_, .ahead = ahead, .slow = slow_});
+      if (way == Keep::kBehindWork) ++behind_ms_;
+      way_ = way;
+    }
+    return way_;
+  }
+  using Seconds = std::chrono::seconds;
+  KeepTrial trial_;
+  KeepTrial::Point now_{Seconds(3600)}, since_{Seconds(3000)};
+  uint64_t done_ = 0;
+  Keep way_ = Keep::kBesideWork;
+  int behind_ms_ = 0;
+  bool slow_ = true;
+};
+
+TEST_F(KeepTrialTest, StaysWhereMoreGetsDone) {
+  EXPECT_EQ(after(Seconds(2), 70, 90), Keep::kBehindWork);
+  behind_ms_ = 0;
+  EXPECT_EQ(after(Seconds(18), 70, 90), Keep::kBehindWork);
+  EXPECT_EQ(behind_ms_, 18'000);
+}
+
+TEST_F(KeepTrialTest, AWrongTryIsShortAndSeldom) {
+  EXPECT_EQ(after(Seconds(2), 90, 70), Keep::kBesideWork);
+  EXPECT_LT(behind_ms_, 500);
+  EXPECT_EQ(after(std::chrono::minutes(30), 90, 70), Keep::kBesideWork);
+  EXPECT_LT(behind_ms_, 10 * 500);
+}
+
+TEST_F(KeepTrialTest, NothingIsTriedWhereNothingIsSlow) {
+  slow_ = false;
+  EXPECT_EQ(after(Seconds(100), 70, 90), Keep::kBesideWork);
+  EXPECT_EQ(behind_ms_, 0);
+  slow_ = true;
+  EXPECT_EQ(after(Seconds(2), 70, 90), Keep::kBehindWork);
+}
+
+TEST_F(KeepTrialTest, EqualIsBeside) { EXPECT_EQ(after(Seconds(3), 90, 91), Keep::kBesideWork); }
+
+TEST_F(KeepTrialTest, FindsOutAnewWhenAProgramChanges) {
+  EXPECT_EQ(after(Seconds(2), 90, 70), Keep::kBesideWork);
+  EXPECT_EQ(after(Seconds(25), 70, 90), Keep::kBehindWork);
+  EXPECT_EQ(after(std::chrono::milliseconds(1), 70, 90, false), Keep::kBesideWork) << "it has gaps now";
+}
+
+TEST_F(KeepTrialTest, AProgramWhoseWorkIsNotKnownIsKeptBesideIt) {
+  EXPECT_EQ(after(Seconds(5), 0, 0), Keep::kBesideWork);
+}
+
+TEST_F(KeepTrialTest, ABreakIsNoPartOfATrial) {
+  EXPECT_EQ(after(std::chrono::milliseconds(300), 70, 90), Keep::kBesideWork);
+  now_ += Seconds(5);
+  since_ = now_;
+  EXPECT_EQ(after(std::chrono::milliseconds(1200), 70, 90), Keep::kBehindWork);
+}
+
+TEST_F(KeepTrialTest, WhoIsFarTooSlowBesideItIsBehindItAtOnce) {
+  EXPECT_EQ(after(std::chrono::milliseconds(10), 40, 90), Keep::kBesideWork);
+  EXPECT_TRUE(trial_.leave_side(now_));
+  EXPECT_EQ(after(Seconds(5), 40, 90), Keep::kBehindWork);
+  EXPECT_FALSE(trial_.leave_side(now_));
+}
+
 TEST_F(KeepGate, LongPausesAreForOthers) {
   step();
   clock_.pass(std::chrono::microseconds(1100));

@@ -1,0 +1,12 @@
+// How the compute engine is kept for a program (Device::keep_engine).
+#pragma once
+
+#include <cstdint>
+
+namespace bandsaw {
+
+// kBehindWork: from when what the program waits for has ended until its next work. kBesideWork: all the time, for who
+// leaves gaps between its launches.
+enum class Keep : uint8_t { kNot, kBehindWork, kBesideWork };
+
+}  // namespace bandsaw
