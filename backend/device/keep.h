@@ -5,8 +5,8 @@
 
 namespace bandsaw {
 
-// kBehindWork: from when what the program waits for has ended until its next work. kBesideWork: all the time, for who
-// leaves gaps between its launches.
+// kBehindWork: from when what was issued has ended until more has come. kBesideWork: all the time, for who leaves gaps
+// between its launches.
 enum class Keep : uint8_t { kNot, kBehindWork, kBesideWork };
 
 }  // namespace bandsaw
