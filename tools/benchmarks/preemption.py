@@ -7,6 +7,8 @@ persistent blocks that end what they run (drain) or drop it (flush), and Chimera
 against a bound; if asked for, flushing of kernels only that are idempotent as a whole (strict)."""
 import argparse
 import dataclasses
+import itertools
+import math
 import re
 import statistics
 
@@ -58,13 +60,15 @@ def _told(log: str) -> tuple[int, int, int]:
 
 
 def _steps(log: str, requests_us: list[float]) -> dict[str, float]:
-    """How long after a request the runner saw that SMs are wanted; then took to see where blocks are and to choose; and
-    then to tell them: medians."""
+    """How long after a request the runner saw that SMs are wanted, and then took to see where blocks are and to choose,
+    and to tell them: medians."""
     looks = [int(at) for at in re.findall(r"seen at (\d+) us", log)]
-    asked = [max((request for request in requests_us if request <= at), default=at) for at in looks]
-    found = {"see_us": [at - request for at, request in zip(looks, asked)],
-             "choose_us": [int(each) for each in re.findall(r"chosen within (\d+) us", log)],
-             "tell_us": [int(each) for each in re.findall(r"told (\d+) us later", log)]}
+    firsts = [min((at - asked for at in looks if asked <= at < following), default=None)
+              for asked, following in itertools.pairwise([*requests_us, math.inf])]
+    found: dict[str, list[float]] = {
+        "see_us": [first for first in firsts if first is not None],
+        "choose_us": [int(each) for each in re.findall(r"chosen within (\d+) us", log)],
+        "tell_us": [int(each) for each in re.findall(r"told (\d+) us later", log)]}
     return {name: statistics.median(times) for name, times in found.items() if times}
 
 

@@ -1,7 +1,7 @@
 // Which way of keeping the engine does more for a program (Device::keep_engine). Beside its work, the keep-alive takes
 // the place of a block: kernels that fill the GPU take up to twice as long. Behind its work it costs little, but where
-// kernels are short the engine is lost now and then. Both are tried, and compared by how much work has ended in the same
-// time.
+// kernels are short the engine is lost now and then. Both are tried, and compared by how much work has ended in the
+// same time.
 //
 // For one thread.
 #pragma once
