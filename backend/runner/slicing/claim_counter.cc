@@ -71,21 +71,21 @@ CUresult ClaimCounter::clear_places(const StreamRef& stream) {
 
 // A device whose streams write to host memory says by a word that it has read them: whoever looks all the time sees
 // that at once. The thread that calls when a copy has ended, which says it else, may be taking a nap.
-CUresult ClaimCounter::read_stamps(std::function<void(CUresult)> done) {
+CUresult ClaimCounter::read_stamps(size_t count, std::function<void(CUresult)> done) {
   reads_ = *static_cast<volatile uint32_t*>(block_->stamps_read) + 1;
   const auto read = [block = block_, number = reads_, done = std::move(done)](CUresult outcome) {
     volatile uint32_t* const said = block->stamps_read;
     if (outcome == CUDA_SUCCESS && static_cast<int32_t>(number - *said) > 0) *said = number;
     done(outcome);
   };
-  const CUresult result = device_.copy(block_->side_stream, block_->stamps_to_host(), read);
+  const CUresult result = device_.copy(block_->side_stream, block_->stamps_to_host(count), read);
   if (result != CUDA_SUCCESS) return result;
   device_.write_value(block_->side_stream, reinterpret_cast<uint64_t>(block_->stamps_read), reads_, sizeof reads_, 0);
   return CUDA_SUCCESS;
 }
 
-CUresult ClaimCounter::write_stops(std::function<void(CUresult)> done) {
-  return device_.copy(block_->side_stream, block_->stops_to_device(),
+CUresult ClaimCounter::write_stops(size_t count, std::function<void(CUresult)> done) {
+  return device_.copy(block_->side_stream, block_->stops_to_device(count),
                       [block = block_, done = std::move(done)](CUresult result) { done(result); });
 }
 

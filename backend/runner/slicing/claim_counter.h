@@ -33,11 +33,12 @@ class ClaimCounter {
   CUresult limit(uint32_t blocks);
   // Of a clone whose blocks are told apart: what follows on the stream finds nobody told, and no stamps.
   CUresult clear_places(const StreamRef& stream);
-  // Reads the stamps while blocks run, until stamps_are_read(). `done`: when that has ended, somewhat later.
-  CUresult read_stamps(std::function<void(CUresult)> done);
+  // Reads the stamps of the first `count` places while blocks run, until stamps_are_read(). `done`: when that has
+  // ended, somewhat later.
+  CUresult read_stamps(size_t count, std::function<void(CUresult)> done);
   bool stamps_are_read() const { return *static_cast<volatile uint32_t*>(block_->stamps_read) == reads_; }
-  // Then writes what each block is told. `done`: when that has ended.
-  CUresult write_stops(std::function<void(CUresult)> done);
+  // Then writes what the blocks there are told. `done`: when that has ended.
+  CUresult write_stops(size_t count, std::function<void(CUresult)> done);
   ControlBlock::Places& places() { return *block_->places; }
   // Whoever claims does not begin another block. `drop`: nor ends the one that it runs, where it may drop it.
   CUresult tell_to_stop(bool drop);

@@ -44,13 +44,17 @@ Copy ControlBlock::counts_to_host() const { return to_host(address + kCountsAt, 
 
 Copy ControlBlock::redo_to_host() const { return to_host(redo_address, redo); }
 
-Copy ControlBlock::stamps_to_host() const { return to_host(places_address, &places->stamps); }
+Copy ControlBlock::stamps_to_host(size_t count) const {
+  Copy copy = to_host(places_address, &places->stamps);
+  copy.width_bytes = count * sizeof places->stamps[0];
+  return copy;
+}
 
-Copy ControlBlock::stops_to_device() const {
+Copy ControlBlock::stops_to_device(size_t count) const {
   Copy copy;
   copy.source = {.address = reinterpret_cast<uint64_t>(&places->stops), .host = true};
   copy.destination.address = places_address + ptx::kBlockStopsAt;
-  copy.width_bytes = sizeof places->stops;
+  copy.width_bytes = count * sizeof places->stops[0];
   return copy;
 }
 

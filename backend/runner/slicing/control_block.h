@@ -54,8 +54,9 @@ struct ControlBlock {
   Copy counter_to(uint32_t* word) const;  // one of Words
   Copy counts_to_host() const;
   Copy redo_to_host() const;  // the list's two counts
-  Copy stamps_to_host() const;
-  Copy stops_to_device() const;
+  // Of the first `count` places.
+  Copy stamps_to_host(size_t count) const;
+  Copy stops_to_device(size_t count) const;
 };
 
 // For one thread. Control blocks in use may outlive it.

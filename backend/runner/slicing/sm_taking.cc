@@ -47,10 +47,11 @@ void SmTaking::look(size_t wanted, uint64_t block_ns) {
 void SmTaking::read() {
   state_->store(State::kReading);
   step_ns_ = static_cast<uint64_t>(monotonic_ns());
-  const CUresult result = counter_.read_stamps([state = state_, flight = launch_.flight](CUresult outcome) {
-    if (outcome != CUDA_SUCCESS) state->store(State::kFailed);
-    flight->notify();
-  });
+  const CUresult result =
+      counter_.read_stamps(next_place_, [state = state_, flight = launch_.flight](CUresult outcome) {
+        if (outcome != CUDA_SUCCESS) state->store(State::kFailed);
+        flight->notify();
+      });
   if (result != CUDA_SUCCESS) state_->store(State::kFailed);
 }
 
@@ -79,7 +80,7 @@ void SmTaking::choose(size_t wanted, uint64_t block_ns) {
   const uint64_t read_ns = std::exchange(step_ns_, static_cast<uint64_t>(monotonic_ns()));
   wrote_ = true;
   state_->store(State::kWriting);
-  if (counter_.write_stops(written()) != CUDA_SUCCESS) state_->store(State::kFailed);
+  if (counter_.write_stops(next_place_, written()) != CUDA_SUCCESS) state_->store(State::kFailed);
   log::debug(
       "{}: leaves {} SMs, {} later than {} us; {} blocks end what they run, {} drop it; seen at {} us, chosen "
       "within {} us",
