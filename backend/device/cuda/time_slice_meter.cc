@@ -58,7 +58,8 @@ void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& s
   const bool known = std::any_of(slice->parts.rbegin(), slice->parts.rend(),
                                  [&](const Part& part) { return part.stream == stream && !part.end; });
   // An event behind a kernel is reached in a time slice of the compute engine, and the copy would wait for that.
-  const bool unmeasured = slice->on_turn && is_plain_copy && engine != kCompute && knows_speed_[engine];
+  const bool can_tell = knows_speed_[engine] || bytes < kTelling;
+  const bool unmeasured = slice->on_turn && is_plain_copy && engine != kCompute && can_tell;
   if (unmeasured) estimate(*slice, bytes);
   if (known) return;
   Part part{stream};

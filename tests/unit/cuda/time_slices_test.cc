@@ -192,6 +192,14 @@ TEST_F(TimeSliceMeterTest, NothingComesBeforeACopyBesideOthersOnceItIsKnownHowLo
   EXPECT_NEAR(copy(false).second, 100e3, kEventsNs);
 }
 
+TEST_F(TimeSliceMeterTest, ASmallCopyBesideOthersIsNeverMeasured) {
+  is_plain_ = true;
+  const auto one = stream(1);
+  meter_.begin(kCopyIn, true);
+  work(kCopyIn, one, 700, 160'000);
+  EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 11.5e3, 100) << "16 GB/s, while nothing is known";
+}
+
 TEST_F(TimeSliceMeterTest, StreamsThatOverlapAreCountedOnce) {
   const auto one = stream(1), other = stream(2), later = stream(3);
   clocks().streams[other->handle] = 60;  // 40 of its 80 beside the first one's 100
