@@ -294,8 +294,9 @@ class CudaDevice final : public Device, public GivesAgain {
   // longer than handing it to another one would. A call whose query says that it is over does not block.
   bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
                     const std::function<CUresult()>& call, const Done& done);
-  // A kernel or a graph is on the stream.
+  // A kernel or a graph is on the stream; or something follows there that leaves the compute engine to others.
   void work_goes_on(const StreamRef& stream);
+  void work_ends(const StreamRef& stream);
   std::function<CUresult()> ends_of(const CudaContextRef& context, const std::vector<CUstream>& streams);
   void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,
                          Done done);

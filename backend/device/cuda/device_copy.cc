@@ -170,7 +170,7 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   const bool capturing = is_capturing(as(stream).handle, &error);
   if (error != CUDA_SUCCESS) return check(error);
   if (capturing) return copy_inline(stream, copy, done);
-  if (!streams_->some_capture()) keep_alive_->work_ends(as(stream));
+  work_ends(stream);
   for (const CopyEnd* end : {&copy.destination, &copy.source}) {
     if (!end->host && !end->array && !is_there(end->address, extent(copy, *end))) return CUDA_ERROR_INVALID_VALUE;
   }

@@ -129,7 +129,7 @@ CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& 
     lock = streams_->lock_captures();
     time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));
   } else {
-    keep_alive_->work_ends(as(stream));
+    work_ends(stream);
   }
   return check(driver_->cuStreamWaitEvent(as(stream).handle, as(event).handle, flags));
 }
@@ -141,7 +141,7 @@ CUresult CudaDevice::callback(const StreamRef& stream, const HostCallback& callb
   CUresult error = CUDA_SUCCESS;
   const bool capturing = is_capturing(handle, &error);
   if (error != CUDA_SUCCESS) return check(error);
-  if (!streams_->some_capture()) keep_alive_->work_ends(as(stream));
+  work_ends(stream);
   if (callback.kind == VGPU_CALLBACK_STREAM) {
     const CUresult result = check(driver_->cuStreamAddCallback(handle, run_stream_callback, function.get(), 0));
     if (result == CUDA_SUCCESS) function.release();
@@ -171,7 +171,7 @@ CUresult CudaDevice::wait_value(const StreamRef& stream, uint64_t address, uint6
                                 uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
   const CUstream handle = as(stream).handle;
-  if (!streams_->some_capture()) keep_alive_->work_ends(as(stream));
+  work_ends(stream);
   return check(bytes == 8 ? driver_->cuStreamWaitValue64(handle, address, value, flags)
                           : driver_->cuStreamWaitValue32(handle, address, static_cast<uint32_t>(value), flags));
 }

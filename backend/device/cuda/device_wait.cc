@@ -27,7 +27,6 @@ std::function<CUresult()> patiently(Ask ask, std::function<CUresult()> call) {
 
 void CudaDevice::finished(CUresult result, const Done& done) {
   const CUresult told = check(result);
-  keep_alive_->waited();
   tell_output();
   if (done) done(told);
 }
@@ -72,6 +71,10 @@ void CudaDevice::work_goes_on(const StreamRef& stream) {
   if (keep_alive_->is_late()) keep_behind();
 }
 
+void CudaDevice::work_ends(const StreamRef& stream) {
+  if (keep_alive_->has_work() && !streams_->some_capture()) keep_alive_->work_ends(as(stream));
+}
+
 void CudaDevice::keep_no_more() {
   if (may_keep_.exchange(false)) keep_alive_->end();
 }
@@ -92,6 +95,7 @@ void CudaDevice::stream_when_done(const StreamRef& stream, Done done) {
 void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, const Done& done) {
   if (result == CUDA_SUCCESS && (may_print_ || pools_hold_)) result = call();
   if (pools_hold_) settle_pools();
+  keep_alive_->waited();
   finished(result, done);
 }
 
@@ -109,8 +113,8 @@ bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function
   return false;
 }
 
-// Says whether all that is on the streams now has ended. The context is current, and nothing captures. Else, or where
-// the driver will not: that it has, so that whoever calls next waits.
+// Says whether all that is on the streams now has ended. The context is current, and nothing captures. Where the driver
+// will not record the ends, it says that they have: the driver's own wait comes next.
 std::function<CUresult()> CudaDevice::ends_of(const CudaContextRef& context, const std::vector<CUstream>& streams) {
   const std::shared_ptr<std::vector<CUevent>> ends(new std::vector<CUevent>, [this, context](auto* events) {
     for (const CUevent event : *events) wait_events_->give(context, event);

@@ -165,7 +165,7 @@ void KeepAlive::note_work(const std::shared_ptr<CudaStream>& stream) {
   issued_.fetch_add(1, std::memory_order_release);
 }
 
-void KeepAlive::note_end(const CudaStream& stream) {
+void KeepAlive::work_ends(const CudaStream& stream) {
   std::lock_guard lock(mutex_);
   for (Issued& issued : streams_) {
     if (issued.on.lock().get() == &stream && !issued.end) record_end(stream, &issued);

@@ -39,15 +39,15 @@ class KeepAlive {
   void work_goes_on(const std::shared_ptr<CudaStream>& stream) {
     if (follows_.load(std::memory_order_relaxed)) note_work(stream);
   }
+  // Some has come since it came behind the work last.
+  bool has_work() const { return issued_.load(std::memory_order_acquire) != 0; }
   // What comes next on the stream leaves the compute engine to others, such as a copy. The context is current, and
   // nothing captures.
-  void work_ends(const CudaStream& stream) {
-    if (issued_.load(std::memory_order_relaxed) != 0) note_end(stream);
-  }
+  void work_ends(const CudaStream& stream);
   // The stream is about to be destroyed.
   void forget(const CudaStream& stream);
   // follow() has something to do: what it has put behind the program's work runs already, and there is more work.
-  bool wants_to_follow() const { return issued_.load(std::memory_order_acquire) != 0 && has_begun(); }
+  bool wants_to_follow() const { return has_work() && has_begun(); }
   // It has to do so before more is issued, to be beside little of it.
   bool is_late() const {
     const uint32_t issued = issued_.load(std::memory_order_relaxed);
@@ -79,7 +79,6 @@ class KeepAlive {
   void follow_from_now_on(bool follows);
   bool has_begun() const;
   void note_work(const std::shared_ptr<CudaStream>& stream);
-  void note_end(const CudaStream& stream);
   bool record_end(const CudaStream& stream, Issued* issued);
   void forget_work();
   bool wait_for_work();
