@@ -1,7 +1,9 @@
 // Keeping the compute engine over the short pauses of a program, where the arbiter asks for it.
 #include <algorithm>
+#include <utility>
 
 #include "backend/runner/execution/gate.h"
+#include "memory/base/log.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -49,7 +51,13 @@ Keep GateView::keeps_on() {
   const bool pauses = state.in_flight == 1;
   if (!pauses && quiet > kStalled) ++keep_stalls_;
   if (quiet > (pauses ? std::chrono::nanoseconds(kKeepMost) : kStalled)) return Keep::kNot;
-  return keep_trial_.ask(now, since, {.done_ns = kept_done_ns_, .ahead = ahead, .slow = kept_times_ > kLittleSlow});
+  const Keep way =
+      keep_trial_.ask(now, since, {.done_ns = kept_done_ns_, .ahead = ahead, .slow = kept_times_ > kLittleSlow});
+  if (std::exchange(kept_way_, way) != way) {
+    log::debug("the engine is kept {} the program's work, which takes {:.2f} times as long as by itself",
+               way == Keep::kBehindWork ? "behind" : "beside", kept_times_.load());
+  }
+  return way;
 }
 
 void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
