@@ -73,9 +73,8 @@ CUresult ClaimCounter::clear_places(const StreamRef& stream) {
 // that at once. The thread that calls when a copy has ended, which says it else, may be taking a nap.
 CUresult ClaimCounter::read_stamps(size_t count, std::function<void(CUresult)> done) {
   reads_ = *static_cast<volatile uint32_t*>(block_->stamps_read) + 1;
-  const auto read = [block = block_, number = reads_, done = std::move(done)](CUresult outcome) {
-    volatile uint32_t* const said = block->stamps_read;
-    if (outcome == CUDA_SUCCESS && static_cast<int32_t>(number - *said) > 0) *said = number;
+  const auto read = [block = block_, ended = ended_, number = reads_, done = std::move(done)](CUresult outcome) {
+    if (outcome == CUDA_SUCCESS) ended->store(number);
     done(outcome);
   };
   const CUresult result = device_.copy(block_->side_stream, block_->stamps_to_host(count), read);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,7 +37,9 @@ class ClaimCounter {
   // Reads the stamps of the first `count` places while blocks run, until stamps_are_read(). `done`: when that has
   // ended, somewhat later.
   CUresult read_stamps(size_t count, std::function<void(CUresult)> done);
-  bool stamps_are_read() const { return *static_cast<volatile uint32_t*>(block_->stamps_read) == reads_; }
+  bool stamps_are_read() const {
+    return *static_cast<volatile uint32_t*>(block_->stamps_read) == reads_ || *ended_ == reads_;
+  }
   // Then writes what the blocks there are told. `done`: when that has ended.
   CUresult write_stops(size_t count, std::function<void(CUresult)> done);
   ControlBlock::Places& places() { return *block_->places; }
@@ -65,7 +68,9 @@ class ClaimCounter {
  private:
   Device& device_;
   std::shared_ptr<ControlBlock> block_;
-  uint32_t reads_ = 0;     // of stamps, once the last one has ended
+  uint32_t reads_ = 0;  // the number of the last read of stamps
+  // That of the last one whose copy has ended; the device's threads write it.
+  const std::shared_ptr<std::atomic<uint32_t>> ended_ = std::make_shared<std::atomic<uint32_t>>(0);
   uint32_t redo_end_ = 0;  // of the last launch: those places of the list were there to be claimed
 };
 
