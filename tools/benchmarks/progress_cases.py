@@ -38,8 +38,8 @@ class ProgramKind:
 
 # PyTorch programs that nobody tuned anything for (tenants/progress/torch_variety.py), and what memory they need, MiB.
 VARIETY = {"resnet": 6000, "perceptron": 1500, "lstm": 2500, "fourier": 4000, "unique": 3000, "solver": 2500,
-           "captured": 1500, "ahead": 2500, "naps": 2000, "feeding": 2000, "products": 3500, "embedding": 2500,
-           "threads": 2000}
+           "captured": 1500, "ahead": 2500, "naps": 2000, "feeding": 2000, "uploads": 1500, "products": 3500,
+           "embedding": 2500, "threads": 2000}
 
 PROGRAMS = {
     "training": ProgramKind("torch", Size("", 30000)),

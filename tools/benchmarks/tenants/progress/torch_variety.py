@@ -182,6 +182,17 @@ def feeding(_words):
     return step
 
 
+def uploads(_words):
+    """Copies from pinned memory alone, each waited for: they need no time of the compute engine."""
+    host, here = torch.randn(1 << 24).pin_memory(), torch.empty(1 << 24, device=CUDA)
+
+    def step() -> None:
+        here.copy_(host, non_blocking=True)
+        _wait()
+
+    return step
+
+
 def products(_words):
     """One long product of single precision."""
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -233,4 +244,4 @@ def threads(_words):
 
 
 VARIETY = {each.__name__: each for each in (resnet, perceptron, lstm, fourier, unique, solver, captured, ahead, naps,
-                                            feeding, products, embedding, threads)}
+                                            feeding, uploads, products, embedding, threads)}
