@@ -297,7 +297,6 @@ class CudaDevice final : public Device, public GivesAgain {
   // A kernel or a graph is on the stream; or something follows there that leaves the compute engine to others.
   void work_goes_on(const StreamRef& stream);
   void work_ends(const StreamRef& stream);
-  std::function<CUresult()> ends_of(const CudaContextRef& context, const std::vector<CUstream>& streams);
   void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,
                          Done done);
   using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;
@@ -429,7 +428,6 @@ class CudaDevice final : public Device, public GivesAgain {
   std::unique_ptr<Reservations> reservations_;
   Stacks stacks_;
   std::unique_ptr<Pinned> pinned_;
-  std::unique_ptr<EventPool> wait_events_;
   std::unique_ptr<SplitCopy> split_;
   KernelOutput output_;
   std::atomic<bool> may_print_{false};  // some code image that was loaded may

@@ -109,7 +109,6 @@ Status CudaDevice::warm_up() {
   if (Status status = reserve_part(0); !status.ok()) return status;
   pinned_ = std::make_unique<Pinned>(driver_);
   if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
-  wait_events_ = std::make_unique<EventPool>(driver_, CU_EVENT_DISABLE_TIMING);
   split_ = std::make_unique<SplitCopy>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
   streams_ = std::make_unique<Streams>(driver_, completions_.get());

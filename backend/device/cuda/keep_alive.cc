@@ -153,23 +153,28 @@ bool KeepAlive::has_begun() const {
   return first == 0 || static_cast<int32_t>(begun_of(slot_)->load(std::memory_order_relaxed) - first) >= 0;
 }
 
-void KeepAlive::note_work(const std::shared_ptr<CudaStream>& stream) {
+// With mutex_ held. Null: nothing was issued there.
+KeepAlive::Issued* KeepAlive::find(const CudaStream& stream) {
+  const auto found =
+      std::ranges::find_if(streams_, [&](const Issued& issued) { return issued.on.lock().get() == &stream; });
+  return found == streams_.end() ? nullptr : &*found;
+}
+
+void KeepAlive::work_goes_on(const std::shared_ptr<CudaStream>& stream) {
   std::lock_guard lock(mutex_);
   if (!follows_ || stream->context != context_) return;
-  const auto found = std::ranges::find_if(streams_, [&](const Issued& issued) { return issued.on.lock() == stream; });
-  if (found == streams_.end()) {
+  Issued* const before = find(*stream);
+  if (!before) {
     streams_.push_back({stream, nullptr});
-  } else if (found->end) {
-    events_.push_back(std::exchange(found->end, nullptr));
+  } else if (before->end) {
+    events_.push_back(std::exchange(before->end, nullptr));
   }
   issued_.fetch_add(1, std::memory_order_release);
 }
 
 void KeepAlive::work_ends(const CudaStream& stream) {
   std::lock_guard lock(mutex_);
-  for (Issued& issued : streams_) {
-    if (issued.on.lock().get() == &stream && !issued.end) record_end(stream, &issued);
-  }
+  if (Issued* const issued = find(stream); issued && !issued->end) record_end(stream, issued);
 }
 
 bool KeepAlive::record_end(const CudaStream& stream, Issued* issued) {
@@ -186,9 +191,7 @@ bool KeepAlive::record_end(const CudaStream& stream, Issued* issued) {
 
 void KeepAlive::forget(const CudaStream& stream) {
   std::lock_guard lock(mutex_);
-  for (Issued& issued : streams_) {
-    if (issued.on.lock().get() == &stream) issued.on.reset();
-  }
+  if (Issued* const issued = find(stream)) issued->on.reset();
 }
 
 // With mutex_ held: what comes next on its own stream does.

@@ -35,10 +35,10 @@ class KeepAlive {
 
   // As Device::keep_engine().
   bool begin(const CudaContextRef& context, std::function<Keep()> how, std::function<void()> ended);
+  // It comes behind the program's work, and is to be told of it.
+  bool follows() const { return follows_.load(std::memory_order_relaxed); }
   // A kernel or a graph has been put on the stream.
-  void work_goes_on(const std::shared_ptr<CudaStream>& stream) {
-    if (follows_.load(std::memory_order_relaxed)) note_work(stream);
-  }
+  void work_goes_on(const std::shared_ptr<CudaStream>& stream);
   // Some has come since it came behind the work last.
   bool has_work() const { return issued_.load(std::memory_order_acquire) != 0; }
   // What comes next on the stream leaves the compute engine to others, such as a copy. The context is current, and
@@ -55,7 +55,7 @@ class KeepAlive {
   }
   // The program has waited for its work.
   void waited() {
-    if (follows_.load(std::memory_order_relaxed)) waited_.store(true, std::memory_order_relaxed);
+    if (follows()) waited_.store(true, std::memory_order_relaxed);
   }
   // Comes behind the work so far. The context is current, and nothing captures.
   void follow();
@@ -78,7 +78,7 @@ class KeepAlive {
   bool prolong();
   void follow_from_now_on(bool follows);
   bool has_begun() const;
-  void note_work(const std::shared_ptr<CudaStream>& stream);
+  Issued* find(const CudaStream& stream);
   bool record_end(const CudaStream& stream, Issued* issued);
   void forget_work();
   bool wait_for_work();

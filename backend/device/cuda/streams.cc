@@ -127,6 +127,20 @@ CUresult Streams::settle(const CudaContextRef& context) {
     const auto lock = lock_captures();
     if (const CUresult result = put_on_all(context, &ends)) return result;
   }
+  return wait(ends);
+}
+
+Streams::Ends Streams::ends_of(const CudaContextRef& context, std::span<const CUstream> streams) {
+  const auto lock = lock_captures();
+  Ends ends;
+  if (!began_.empty()) return ends;
+  for (const CUstream stream : streams) {
+    if (put(stream, context, &ends) != CUDA_SUCCESS) return {};
+  }
+  return ends;
+}
+
+CUresult Streams::wait(const Ends& ends) const {
   for (const EndRef& end : ends) {
     if (const CUresult result = wait(*end)) return result;
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "backend/device/cuda/completions.h"
@@ -19,7 +20,11 @@ namespace bandsaw::cuda {
 // Thread-safe. The driver's handle of a stream is there as long as the object, but of one that left while it captured:
 // who has one may use the other.
 class Streams {
+  struct End;
+
  public:
+  using Ends = std::vector<std::shared_ptr<End>>;
+
   // `completions` outlives this.
   Streams(DriverRef driver, Completions* completions)
       : driver_(std::move(driver)), completions_(completions), events_(driver_, CU_EVENT_DISABLE_TIMING) {}
@@ -45,6 +50,12 @@ class Streams {
   // is current, before and after.
   CUresult settle(const CudaContextRef& context);
 
+  // The ends of what is on these streams of the context, which is current, now: what comes later is not waited for.
+  // None: some stream captures, or the driver will not.
+  Ends ends_of(const CudaContextRef& context, std::span<const CUstream> streams);
+  // Blocks.
+  CUresult wait(const Ends& ends) const;
+
  private:
   // Of the work that a stream had; its event is kept for others when nobody waits any more.
   struct End {
@@ -57,7 +68,6 @@ class Streams {
     CUevent event = nullptr;
   };
   using EndRef = std::shared_ptr<End>;
-  using Ends = std::vector<EndRef>;
 
   bool captures(CUstream stream) const;
   void forget_capture(const CudaStream& stream);

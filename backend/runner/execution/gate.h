@@ -234,8 +234,7 @@ class GateView {
   std::atomic<uint64_t> beyond_work_ns_{0};
   // The engine is kept in pauses: that counts as a time slice which holds no work.
   std::atomic<bool> keeps_engine_{false};
-  KeepTrial keep_trial_;  // of the device's thread that asks keeps_on(), as the next
-  Keep kept_way_ = Keep::kNot;
+  KeepTrial keep_trial_;                   // of the device's thread that asks keeps_on()
   std::atomic<uint64_t> kept_done_ns_{0};  // of known launches that ended while it was kept: their time by themselves
   std::atomic<double> kept_times_{1};      // how many times as long they took, lately
   IssueTimes issue_times_;

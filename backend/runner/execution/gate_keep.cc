@@ -1,6 +1,5 @@
 // Keeping the compute engine over the short pauses of a program, where the arbiter asks for it.
 #include <algorithm>
-#include <utility>
 
 #include "backend/runner/execution/gate.h"
 #include "memory/base/log.h"
@@ -44,6 +43,7 @@ Keep GateView::keeps_on() {
   if (!wanted || !is_wide_open(kCompute)) return Keep::kNot;
   const Clock::Point now = clock_.now(), since = kept_since_;
   const bool ahead = issues_ahead_.load(std::memory_order_relaxed);
+  const Keep before = keep_trial_.way();
   if (kept_slow_ >= kSlowMost && ahead && keep_trial_.leave_side(now)) kept_slow_ = 0;
   if (kept_slow_ >= kSlowMost) return Keep::kNot;
   const EngineState& state = engine_states_[kCompute];
@@ -53,7 +53,7 @@ Keep GateView::keeps_on() {
   if (quiet > (pauses ? std::chrono::nanoseconds(kKeepMost) : kStalled)) return Keep::kNot;
   const Keep way =
       keep_trial_.ask(now, since, {.done_ns = kept_done_ns_, .ahead = ahead, .slow = kept_times_ > kLittleSlow});
-  if (std::exchange(kept_way_, way) != way) {
+  if (way != before) {
     log::debug("the engine is kept {} the program's work, which takes {:.2f} times as long as by itself",
                way == Keep::kBehindWork ? "behind" : "beside", kept_times_.load());
   }

@@ -24,6 +24,7 @@ class KeepTrial {
   };
   // The way from now on. To be asked often while the engine is kept. `since`: from then on without a break.
   Keep ask(Point now, Point since, const Program& program);
+  Keep way() const { return way_; }  // as said last
   // Beside its work is too slow, whatever is lost behind it. False: it is behind it already.
   bool leave_side(Point now);
 

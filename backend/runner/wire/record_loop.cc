@@ -118,7 +118,6 @@ void RecordLoop::run() {
       gate_probes_ = 0;
       continue;
     }
-    process_->gate().quiet();
     if (!dropping_.empty()) finish_drops();
     if (process_->waits_at_gate()) {
       wait_at_gate();
@@ -133,6 +132,7 @@ void RecordLoop::run() {
 // Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
 // often.
 void RecordLoop::wait_at_gate() {
+  process_->gate().quiet();
   if (gate_probes_ == 0 && !process_->waiting().full() && spin(kShortSpin)) return;
   const DeviceSection::Scope within(&process_->device_section());  // what opens it may wait for a host function
   process_->wait_at_gate(kGateProbe * (1 << std::min(gate_probes_++, kGateProbesMost)));
@@ -156,6 +156,7 @@ void RecordLoop::wait(std::span<pollfd> fds) const {
 
 // No more records are taken until grid slices or pieces of copies have ended.
 void RecordLoop::wait_for_work() {
+  process_->gate().quiet();
   const DeviceSection::Scope within(&process_->device_section());  // that work may wait for a host function as well
   process_->gate().pause();
   pollfd fds[] = {
