@@ -383,7 +383,7 @@ class Device : public MovingMemory {
   // Keeps the compute engine where the hardware takes it from who has nothing on it. A thread of the device's asks
   // `how` twice a millisecond until it says kNot; then, or on failure, it calls `ended`. False: it cannot.
   virtual bool keep_engine(std::function<Keep()> /*how*/, std::function<void()> /*ended*/) { return false; }
-  virtual void keep_behind() {}  // what keeps it comes behind the work so far, where it is to: nothing more comes now
+  virtual bool keep_behind() { return false; }  // nothing more comes now: it is to come behind the work. True: later
 
   // Work on streams. While a stream captures, these add nodes, and call `done`, which may be null, at once.
   virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;

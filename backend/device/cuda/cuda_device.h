@@ -175,7 +175,7 @@ class CudaDevice final : public Device, public GivesAgain {
                         SurfaceRef* surface) override;
 
   bool keep_engine(std::function<Keep()> how, std::function<void()> ended) override;
-  void keep_behind() override;
+  bool keep_behind() override;
   // Code of the device's own would move what a program loads later, and another runner would have to load it then too.
   void time_slice_begin(unsigned engine, bool on_turn) override {
     time_slices_->begin(engine, on_turn && !config_.replaceable);

@@ -62,8 +62,9 @@ bool CudaDevice::keep_engine(std::function<Keep()> how, std::function<void()> en
 }
 
 // A stream that captures may not be touched.
-void CudaDevice::keep_behind() {
+bool CudaDevice::keep_behind() {
   if (keep_alive_->wants_to_follow() && enter() == CUDA_SUCCESS && !streams_->some_capture()) keep_alive_->follow();
+  return keep_alive_->has_work();
 }
 
 void CudaDevice::work_goes_on(const StreamRef& stream) {

@@ -127,11 +127,14 @@ class GateView {
   // as that work is done.
   void rest();
   // Nothing has come for a moment.
-  void quiet() const {
-    if (keeps_engine_.load(std::memory_order_relaxed)) device_->keep_behind();
-  }
+  void quiet() { looks_ = keeps_engine_.load(std::memory_order_relaxed) && device_->keep_behind(); }
+  // How long the record loop may sleep until it calls quiet() again: while others have the engine, what keeps it cannot
+  // come behind the work, and once it is back that is to be soon.
+  std::chrono::nanoseconds longest_sleep() const { return looks_ ? kLook : std::chrono::nanoseconds::max(); }
 
  private:
+  static constexpr std::chrono::microseconds kLook{100};
+
   struct TimeSlice {
     bool begun = false;
     bool counted = false;         // in the gate's counters; not if there was no arbiter
@@ -243,6 +246,7 @@ class GateView {
   std::atomic<int> keep_stalls_{0};
   std::atomic<int> kept_slow_{0};  // how many more time slices were slower beside the keep-alive than were not
   std::atomic<Clock::Point> kept_since_{Clock::Point{}};
+  bool looks_ = false;  // as quiet() found
 };
 
 }  // namespace bandsaw::runner

@@ -144,14 +144,15 @@ std::chrono::nanoseconds RecordLoop::longest_sleep() const {
   return dropping_.empty() ? most : std::min<std::chrono::nanoseconds>(most, kDropTimeout);
 }
 
-void RecordLoop::wait(std::span<pollfd> fds) const {
-  const std::chrono::nanoseconds most = longest_sleep();
+// True: one of them has something.
+bool RecordLoop::wait(std::span<pollfd> fds, std::chrono::nanoseconds most) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
   const timespec limit = {seconds.count(), (most - seconds).count()};
-  ppoll(fds.data(), fds.size(), most == std::chrono::nanoseconds::max() ? nullptr : &limit, nullptr);
+  const int ready = ppoll(fds.data(), fds.size(), most == std::chrono::nanoseconds::max() ? nullptr : &limit, nullptr);
   for (const pollfd& fd : fds) {
     if (fd.revents) drain(fd.fd);
   }
+  return ready > 0;
 }
 
 // No more records are taken until grid slices or pieces of copies have ended.
@@ -161,7 +162,7 @@ void RecordLoop::wait_for_work() {
   process_->gate().pause();
   pollfd fds[] = {
       {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
-  wait(fds);
+  wait(fds, longest_sleep());
 }
 
 // Records stay in their rings until the standstill ends; whoever has asked for it hears of the first.
@@ -174,7 +175,7 @@ void RecordLoop::rest() {
     if (on_call_waits_) on_call_waits_();
   }
   pollfd fds[] = {{command_.get(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
-  wait(std::span(fds).first(said_call_waits_ ? 1 : 2));
+  wait(std::span(fds).first(said_call_waits_ ? 1 : 2), longest_sleep());
   for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
 }
 
@@ -314,7 +315,8 @@ void RecordLoop::sleep() {
                     {command_.get(), POLLIN, 0},
                     {process_->slicer().wake(), POLLIN, 0},
                     {process_->pieces().wake(), POLLIN, 0}};
-    wait(fds);
+    const std::chrono::nanoseconds most = longest_sleep();
+    while (!wait(fds, std::min(most, process_->gate().longest_sleep())) && most == most.max()) process_->gate().quiet();
     const bool pays = poll_budget_ + (Clock::now() - before) < poll_budget_max_ + kSomewhatLonger;
     poll_budget_ = std::clamp<std::chrono::nanoseconds>(pays ? poll_budget_ * 2 : poll_budget_ / 2, kPollBudgetMin,
                                                         poll_budget_max_);

@@ -76,7 +76,7 @@ class RecordLoop {
   void wait_at_gate();
   void wait_for_work();
   std::chrono::nanoseconds longest_sleep() const;
-  void wait(std::span<pollfd> fds) const;
+  static bool wait(std::span<pollfd> fds, std::chrono::nanoseconds most);
   bool spin(std::chrono::nanoseconds budget);
   bool poll_on();
   void sleep();

@@ -42,7 +42,10 @@ class TimeSliceDevice final : public FakeDevice {
     let_go = std::move(ended_then);
     return can_keep;
   }
-  void keep_behind() override { ++behinds; }
+  bool keep_behind() override {
+    ++behinds;
+    return late;
+  }
   bool time_slices_over(unsigned) override { return over; }
   std::atomic<int> begun{0}, turns{0};
   uint64_t charged = 0;  // of the last time slice that ended
@@ -51,6 +54,7 @@ class TimeSliceDevice final : public FakeDevice {
   int keeps = 0;    // how often the engine was to be kept
   int behinds = 0;  // and what keeps it behind the work
   bool can_keep = true;
+  bool late = false;  // what keeps it cannot come behind the work yet
   std::function<Keep()> how;
   std::function<void()> let_go;
   std::mutex mutex;
