@@ -90,8 +90,9 @@ struct alignas(64) Gate {
   std::atomic<uint64_t> paused_ns;  // written by the runner: time from each rest to its next time slice
   // Written by the runner: time from the first work after each rest to the last one before the next.
   std::atomic<uint64_t> issued_ns;
-  // Written by the runner: how much longer than alone its steps took while it kept the engine.
-  std::atomic<uint64_t> slower_ns;
+  // Written by the runner: what the steps take alone, pauses included, that ended while it kept the engine. While that
+  // is not known it does not change.
+  std::atomic<uint64_t> steps_ns;
   // Of a client of MPS, written by its runner: what time slices of known launches took, and what these take by
   // themselves; and what time slices took that hold launches whose time is not known.
   std::atomic<uint64_t> beside_ns, beside_own_ns, unknown_ns;

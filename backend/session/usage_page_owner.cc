@@ -202,7 +202,7 @@ void UsagePageOwner::clear_gates(uint32_t slot) {
   for (Gate& gate : grant_page.gates[slot]) {
     for (auto* counter : {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open}) counter->store(0);
     gate.busy_ns = gate.own_ns = gate.paused_ns = gate.issued_ns = gate.beside_ns = gate.beside_own_ns =
-        gate.unknown_ns = gate.own_time_slice_ns = gate.slower_ns = 0;
+        gate.unknown_ns = gate.own_time_slice_ns = gate.steps_ns = 0;
   }
   ++grant_page.generation[slot];
   if (set_pending(grant_page, slot) && !signal_event(doorbell_.get())) log::warn("the arbiter's doorbell is full");

@@ -94,20 +94,26 @@ void TimeSliceProcess::note_whole(Time work, bool alone) {
   *rarest = {work, 1, alone};
 }
 
-// It is charged by its time slices, and would have less than its promise by what its work takes longer in them.
-void TimeSliceProcess::note_slower(Time longer) {
-  constexpr double kYieldLeast = 0.85;  // nobody checks what a runner says
-  constexpr double kEnough = 25e6;      // ns
-  kept_slower += std::max(0.0, static_cast<double>(longer));
-  if (kept_taken < kEnough) return;
-  const double now = std::clamp(1 - kept_slower / kept_taken, kYieldLeast, 1.0);
-  yield += (now - yield) / 4;
-  kept_slower = kept_taken = 0;
+// By its time slices it would be charged for what its work takes longer in them, for switches, and for what others left
+// unused. So they only bound what it says.
+double TimeSliceProcess::note_done(Time since) {
+  constexpr double kLeast = 0.85, kMost = 1.05;  // nobody checks what a runner says
+  constexpr double kEnough = 50e6;               // ns
+  kept_done += std::max(0.0, static_cast<double>(since));
+  if (kept_taken < kEnough) return 0;
+  const bool tells = kept_done > 0;
+  const double had = std::clamp(kept_done, kLeast * kept_taken, kMost * kept_taken);
+  const double back = tells ? kept_charged - had : 0;
+  yield += ((tells ? had / kept_taken : 1) - yield) / 4;
+  // Its first and its last step were not whole.
+  kept_done = tells ? std::clamp(kept_done - had, -kEnough / 4, kEnough / 4) : 0;
+  kept_taken = kept_charged = 0;
+  return back;
 }
 
 void TimeSliceProcess::forget_yield() {
   yield = 1;
-  kept_slower = kept_taken = 0;
+  kept_done = kept_taken = kept_charged = 0;
 }
 
 void TimeSliceProcess::had_at_least(double had) {

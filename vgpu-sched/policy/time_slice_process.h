@@ -19,7 +19,7 @@ namespace bandsaw::sched {
 inline constexpr Time kShortBurst = 4 * kMillisecond;
 
 struct TimeSliceProcess {
-  Time measured = 0, own = 0, paused = 0, issued = 0, slower = 0;  // what Load's were
+  Time measured = 0, own = 0, paused = 0, issued = 0, done = 0;  // what Load's were
   std::uint32_t rests = 0, cut_samples = 0, learnt = 0;
   static constexpr std::uint32_t kRestsRemembered = 8;
   std::uint32_t rests_noted = 0;            // how often, up to kRestsRemembered
@@ -45,9 +45,9 @@ struct TimeSliceProcess {
   double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
   double least = 0;               // of `wall`: its part if all others use their whole time slices
   double switched = 0;            // what switches to it and from it are taken to have cost
-  // While it keeps the engine, since `yield` was learnt last: how much longer its work took than alone, and what it was
-  // taken to have.
-  double kept_slower = 0, kept_taken = 0;
+  // While it keeps the engine, since it was settled last: what its steps take alone, what it was taken to have, and
+  // what it was charged.
+  double kept_done = 0, kept_taken = 0, kept_charged = 0;
 
   // Of a step, the time without work on the engine if nobody else uses it. It is known after some steps.
   bool knows_idle() const { return rests_noted == kRestsRemembered; }
@@ -73,8 +73,9 @@ struct TimeSliceProcess {
   // Work that was counted beside others: as long as it was alone, if it differs little from that. Launches one by one
   // are a little shorter or longer beside others, while a step makes the same progress.
   double as_alone(double work) const;
-  // It keeps the engine, and its work took so much longer than alone.
-  void note_slower(Time longer);
+  // It keeps the engine, and what it did since the last time takes so long alone. Returns what it had less than it was
+  // charged; below 0: more.
+  double note_done(Time since);
   // What it has of its time slices from now on is another part.
   void forget_yield();
   // It rests, and has so much at a time.

@@ -75,8 +75,8 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;
     const Time paused = load.paused - std::exchange(process.paused, load.paused);
     pause(found->second, process, paused);
-    const Time slower = load.slower - std::exchange(process.slower, load.slower);
-    if (found->second.keeps) process.note_slower(slower);
+    const Time done = load.done - std::exchange(process.done, load.done);
+    if (found->second.keeps) charge(found->second, -process.note_done(done));
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     const Time issued = load.issued - std::exchange(process.issued, load.issued);
     process.note_rests(rests, paused, issued);
@@ -198,9 +198,13 @@ void TimeSliceWeights::serve(double span) {
       const Time own_slice = entry.slice_of(process);
       const double used = process.visit(own_slice);
       const double taken = span * used / turn;
-      const double own = taken * process.yield + (process.never_rests() ? left * used / unresting : 0);
+      const double part_of_left = process.never_rests() ? left * used / unresting : 0;
+      const double own = taken * process.yield + part_of_left;
       process.taken += taken;
-      if (entry.keeps) process.kept_taken += taken;
+      if (entry.keeps) {
+        process.kept_taken += taken + part_of_left;
+        process.kept_charged += own;
+      }
       process.charged += own;
       process.wall += span;
       const auto slice = static_cast<double>(own_slice);

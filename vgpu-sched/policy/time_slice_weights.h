@@ -115,7 +115,7 @@ class TimeSliceWeights {
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
     Time paused = 0;            // from then until its next work; the sum
     Time issued = 0;            // from that until the last work before the next rest; the sum
-    Time slower = 0;            // while it keeps the engine: how much longer its steps took than alone; the sum
+    Time done = 0;  // while it keeps the engine: what its steps take alone, pauses included; the sum. 0: not known
     // How often its runner tried to learn how long its work takes, and a time slice was too short, and how often it
     // has learnt it then; they wrap around.
     std::uint32_t cut_samples = 0, learnt = 0;

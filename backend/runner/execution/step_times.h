@@ -1,5 +1,5 @@
-// How much longer the steps of a program take while it keeps the engine than where nobody else has the device: with
-// their pauses, which kernels and their times say nothing of. Alone, what steps take is learnt as a multiple of what
+// What the steps of a program take where nobody else has the device, with their pauses, which kernels and their times
+// say nothing of: while it keeps the engine it is charged that. Alone, what steps take is learnt as a multiple of what
 // their launches take by themselves (launch_times.h); so steps may differ.
 //
 // A step lasts from the first work after all earlier work has ended until the next such work.
@@ -22,22 +22,22 @@ class StepTimes {
   }
   // The step under way has taken so long, and another one begins: nobody else had the device.
   void end_alone(uint64_t ns);
-  // The program kept the engine. Returns how much longer it took than alone, less what the steps before were shorter.
-  // One that took far longer was interrupted by others, and is taken to have been as much longer as they.
-  uint64_t end_kept(uint64_t ns);
-  // Neither.
-  void end();
+  // Somebody had. Returns what it takes alone; 0: that is not known. A step with launches that are not known is taken
+  // for one like the others, if most are known.
+  uint64_t end();
 
  private:
-  static constexpr double kRemembered = 200e6;
+  static constexpr double kRemembered = 200e6;  // ns of launches
+  static constexpr double kSteps = 50;
 
   bool is_known() const { return own_ != 0 && !unknown_; }
+  void begin();
 
   uint64_t own_ = 0;  // of the step under way, as unknown_
   bool unknown_ = false;
-  // What steps take, against: what launches take by themselves; what the step takes alone.
-  RecentRatio alone_{kRemembered}, kept_{kRemembered};
-  double longer_ = 0;  // to be told; below 0: steps were shorter
+  RecentRatio alone_{kRemembered};  // what steps take alone, against what their launches take by themselves
+  // Of steps beside others: how many were known, against all; what the known ones take alone, against their number.
+  RecentRatio known_{kSteps}, mean_{kSteps};
 };
 
 }  // namespace bandsaw::runner

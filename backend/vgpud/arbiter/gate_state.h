@@ -45,9 +45,9 @@ struct SlicedGate {
   sched::Time own = 0;                                // the part of it that holds nobody else's time
   sched::Time paused = 0;                             // between its rests and its next work
   sched::Time issued = 0;                             // from that to its last work before the next rest
-  sched::Time slower = 0;                             // what its kernels took more than alone while it kept the engine
+  sched::Time done = 0;                               // what its steps take alone, while it kept the engine
   uint64_t own_ns = 0, paused_ns = 0, issued_ns = 0;  // what the gate said of these
-  uint64_t slower_ns = 0;
+  uint64_t steps_ns = 0;
   uint32_t ordered_us = 0;         // the time slice that was ordered last
   std::optional<bool> no_waiters;  // what the gate was told last
 };

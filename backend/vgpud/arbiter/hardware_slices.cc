@@ -201,7 +201,7 @@ void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   sliced.own += static_cast<sched::Time>(std::min(own, measured));
   add_new(gate.paused_ns, &sliced.paused_ns, &sliced.paused);
   add_new(gate.issued_ns, &sliced.issued_ns, &sliced.issued);
-  add_new(gate.slower_ns, &sliced.slower_ns, &sliced.slower);
+  add_new(gate.steps_ns, &sliced.steps_ns, &sliced.done);
   if (!UnqueuedGates::take_ask(vgpu, slot)) return;
   state.waiting = true;
   sliced.busy_at = vgpu.last_wanted[kCompute] = now;
@@ -238,7 +238,7 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
                        .rests = vgpu.grant_page->gates[slot][kCompute].rests,
                        .paused = state.sliced.paused,
                        .issued = state.sliced.issued,
-                       .slower = state.sliced.slower,
+                       .done = state.sliced.done,
                        .cut_samples = vgpu.grant_page->gates[slot][kCompute].cut_samples,
                        .learnt = vgpu.grant_page->gates[slot][kCompute].learnt});
     }

@@ -31,8 +31,9 @@ struct Program {
   std::uint32_t cut_samples = 0, learnt = 0;
   bool can_keep = true;          // its runner keeps the engine in pauses if it is to
   Time kept = 0;                 // steps that were followed by no rest,
-  double slower = 0;             // by what part of its work they took longer than alone,
-  Time told_slower = 0;          // and what it says of that, in sum
+  double slower = 0;             // by what part of its work they took longer than alone
+  bool tells = true;             // what they take alone, and
+  Time told_done = 0;            // what it says of that, in sum
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
@@ -163,7 +164,6 @@ class TimeSliceWeightsTest : public testing::Test {
     for (Time left = slice; left > 0;) {
       if (program.left == program.work()) {
         const Time slower = static_cast<Time>(program.slower * static_cast<double>(program.work()));
-        program.told_slower += slower;
         pass(slower);
         left -= slower;
       }
@@ -174,6 +174,7 @@ class TimeSliceWeightsTest : public testing::Test {
       program.left -= span;
       if (program.left > -program.pause) break;
       program.measured += program.work();
+      if (program.tells) program.told_done += program.work() + program.pause;
       ++program.steps, ++program.kept;
       program.left = program.work();
     }
@@ -200,7 +201,7 @@ class TimeSliceWeightsTest : public testing::Test {
                        .rests = static_cast<uint32_t>(program.steps - program.kept),
                        .paused = program.paused,
                        .issued = program.issue * (program.steps - program.kept),
-                       .slower = program.told_slower,
+                       .done = program.told_done,
                        .cut_samples = program.cut_samples,
                        .learnt = program.learnt});
     }

@@ -59,14 +59,41 @@ TEST_F(TimeSliceKeepsTest, WhoseStepsAreLongerBesideOthersGetsItsShareOfWhatItDo
   }
 }
 
+// What its steps take longer in its time slices, and what interruptions cost, is not its work alone.
+TEST_F(TimeSliceKeepsTest, WhoTellsWhatItsStepsTakeAloneLosesNoMoreThanOthers) {
+  for (const bool tells : {true, false}) {
+    start_over();
+    programs_.reserve(2);
+    Program& steps = add(1, 25, 1600 * kMicrosecond, 60 * kMicrosecond);
+    Program& training = add(2, 75, 74 * kMillisecond, 1300 * kMicrosecond);
+    steps.knows = training.knows = true;
+    steps.tells = tells;
+    steps.slower = 0.05;
+    training.lost = 600 * kMicrosecond;
+    run_for(4 * kSecond);
+    EXPECT_TRUE(weights_.keeps(1));
+    const Time before = training.steps;
+    const double had = progress(steps, 20 * kSecond);
+    const double other = static_cast<double>((training.steps - before) * (training.busy + training.pause)) /
+                         static_cast<double>(20 * kSecond);
+    EXPECT_GE(other, 0.72);
+    if (tells) {
+      EXPECT_NEAR(had / (had + other), 0.25, 0.003);
+    } else {
+      EXPECT_LT(had / (had + other), 0.242) << "it is charged by its time slices";
+    }
+  }
+}
+
 // Whoever says that its work takes for ever is charged nearly as much.
 TEST_F(TimeSliceKeepsTest, WhoClaimsToBeSlowedDownGainsLittle) {
   programs_.reserve(2);
   Program& steps = add(1, 25, 1000 * kMicrosecond, 60 * kMicrosecond);
   steps.knows = true;
   add(2, 75, 74 * kMillisecond, 60 * kMicrosecond).knows = true;
+  steps.tells = false;
   for (int i = 0; i < 400; ++i) {
-    steps.told_slower += 10 * kMillisecond;
+    steps.told_done += 1;
     run_for(10 * kMillisecond);
   }
   EXPECT_TRUE(weights_.keeps(1));
