@@ -172,7 +172,8 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
-  if (begins_step || (keeps_engine_ && device_->time_slices_over(kCompute))) note_step(none);
+  const bool no_gap = keeps_engine_ || state.slice.alone;  // the gate may not rest between two steps
+  if (begins_step || (no_gap && device_->time_slices_over(kCompute))) note_step(none);
   (void)hardware_slice();
   device_->time_slice_begin(engine, begins_step && has_turns() && !is_known_by_launches());
 }

@@ -244,6 +244,24 @@ TEST_F(KeepGate, WhatItsStepsTakeAloneIsTold) {
   EXPECT_NEAR(told(), 40 * kUnit, kMicrosecond);
 }
 
+// Its time slices follow each other without a rest: each waits for the one before, as far as the gate has seen.
+TEST_F(KeepGate, StepsAloneAreKnownThoughTheirPausesAreShort) {
+  learn(kUnit);
+  device_.over = true;
+  grant_page_->keep_engine = 0;
+  gate().no_waiters = 1;
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_TRUE(view_.enter_launch({.shape = 1, .exact = 2, .stream = 3}));
+    view_.launched(true);
+    clock_.pass(std::chrono::nanoseconds(3 * kUnit / 2));
+    while (device_.ended.size() > 1) device_.finish_time_slice(kUnit);
+  }
+  gate().no_waiters = 0;
+  grant_page_->keep_engine = 1;
+  for (int i = 0; i < 3; ++i) launch(kUnit);
+  EXPECT_NEAR(static_cast<double>(gate().steps_ns), 3.0 * kUnit, kMicrosecond);
+}
+
 TEST_F(KeepGate, WhoLosesLessByItThanSwitchesWouldTakeIsKept) {
   learn(kUnit);
   for (int i = 0; i < 200; ++i) launch(2 * kUnit);
