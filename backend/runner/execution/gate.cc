@@ -19,6 +19,8 @@ constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
 // far ahead of the device as the driver would, about a thousand launches.
 constexpr uint64_t kWideUnits = 64;
 constexpr uint32_t kWideDepth = 16;
+// Of a time slice of graphs that fill no quantum, where nobody else has the device: to measure one costs 5 us or more.
+constexpr uint64_t kGraphUnits = 512;
 // After a pause of this length the next work may be of another length: what was proven is forgotten.
 constexpr std::chrono::milliseconds kForget{50};
 // After so many time slices of nothing but known launches the next one is taken to be so too.
@@ -44,12 +46,12 @@ void GateView::ring_doorbell() {
 
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
-  if (!join(engine, units, false)) return false;
+  if (!join(engine, units, 0)) return false;
   note_other_work(engine);
   return true;
 }
 
-bool GateView::join(unsigned engine, uint64_t units, bool known) {
+bool GateView::join(unsigned engine, uint64_t units, uint64_t known_ns) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
   if (engine == kCompute && slice.begun && seen_over()) close(engine);
@@ -57,15 +59,21 @@ bool GateView::join(unsigned engine, uint64_t units, bool known) {
     const Clock::Point now = clock_.now();
     state.in_time = now - slice.since < std::chrono::nanoseconds(quantum_ns());
     if (engine == kCompute) last_entered_ = now;
-    if (state.in_time && slice.units + units <= slice.limit) {
+    if (state.in_time && (slice.units + units <= slice.limit || holds_graph(slice, units, known_ns))) {
       slice.units += units;
       return true;
     }
     close(engine);
   }
-  if (!begin(engine, false, known)) return false;
+  if (!begin(engine, false, known_ns != 0)) return false;
   slice.units = units;
   return true;
+}
+
+// A graph of many nodes is many units, and would be a time slice of its own.
+bool GateView::holds_graph(const TimeSlice& slice, uint64_t units, uint64_t known_ns) const {
+  return units > 1 && known_ns != 0 && slice.alone && is_alone() && slice.units + units <= kGraphUnits &&
+         slice.own_ns + known_ns <= quantum_ns();
 }
 
 bool GateView::enter_alone(unsigned engine, uint64_t units, const std::optional<LaunchId>& id) {
@@ -105,7 +113,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
     if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
-  } else if (!join(kCompute, units, known.ns != 0)) {
+  } else if (!join(kCompute, units, known.ns)) {
     return false;
   }
   step_times_.launch(known.ns);

@@ -173,7 +173,8 @@ class GateView {
     return state.wait_word && state.wait_word->load(std::memory_order_relaxed) == state.wait_seen;
   }
 
-  bool join(unsigned engine, uint64_t units, bool known);
+  bool join(unsigned engine, uint64_t units, uint64_t known_ns);
+  bool holds_graph(const TimeSlice& slice, uint64_t units, uint64_t known_ns) const;
   bool begin_alone(unsigned engine, uint64_t units);
   void note_other_work(unsigned engine);
   void note_part(const LaunchId& id);

@@ -49,6 +49,26 @@ TEST_F(WideOpenGate, AnUnknownLaunchIsMeasuredByItselfAndLaterOnesShareATimeSlic
   EXPECT_EQ(charge(24 * kUnit), 27 * kUnit) << "it did something else, in part";
 }
 
+// They are many units each.
+TEST_F(WideOpenGate, ShortGraphsShareATimeSliceWhereNobodyElseHasTheDevice) {
+  sample(kShort, kUnit);
+  const auto slices_of = [this](int graphs, uint64_t nodes) {
+    const int before = device_.begun;
+    for (int i = 0; i < graphs; ++i) {
+      EXPECT_TRUE(view_.enter_launch(kShort, 1, nodes));
+      while (device_.ended.size() > 1) device_.finish_time_slice(kUnit);
+    }
+    view_.pause();
+    while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+    return device_.begun - before;
+  };
+  EXPECT_EQ(slices_of(10, 100), 10) << "others wait for their ends";
+  gate().no_waiters = 1;
+  EXPECT_EQ(slices_of(10, 100), 2);
+  grant_page_->quantum_ns = 3 * kUnit;
+  EXPECT_EQ(slices_of(9, 100), 3) << "of a quantum at most";
+}
+
 // A program that waits for its results and launches again before the end of its time slice is seen.
 TEST_F(WideOpenGate, WhoHasSeenTheEndsOfAllItsWorkHasRested) {
   for (const bool over : {false, true}) {
