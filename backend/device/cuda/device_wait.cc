@@ -121,10 +121,12 @@ bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function
 // may put work onto the streams, and events tell what was there before.
 void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams,
                                    std::function<CUresult()> call, Done done) {
-  const auto ask = [this, &streams] {
-    CUresult all = CUDA_SUCCESS;
-    for (size_t i = 0; i < streams.size() && all == CUDA_SUCCESS; ++i) all = driver_->cuStreamQuery(streams[i]);
-    return all;
+  const auto ask = [this, &streams] {  // of those that have ended no more: to hear that takes the driver 1.3 us
+    while (!streams.empty()) {
+      if (const CUresult result = driver_->cuStreamQuery(streams.back()); result != CUDA_SUCCESS) return result;
+      streams.pop_back();
+    }
+    return CUDA_SUCCESS;
   };
   if (is_soon_over(context, ask, call, done)) return;
   Streams::Ends ends;
