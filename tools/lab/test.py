@@ -240,7 +240,7 @@ def run_tests() -> int:
         lint.check_all(results, options.name)
     if "package" in kinds:
         machine.install_packages(["python3-pytest"])
-        python_tests.run_folder(results, "package", options.name, options.full)
+        python_tests.run_folder(results, "package", options.name, options.full, python_tests.SECONDS_TO_PACKAGE)
     if not set(kinds) - {"lint", "package"}:
         return results.summary()
     setup.prepare(lab="vm" in kinds or "xen" in kinds, tests="unit" in kinds or "vm" in kinds, xen="xen" in kinds)
