@@ -1,4 +1,5 @@
 // Constant expressions (PTX ISA, section 4.5): 64-bit integers with C's operators, and floating point literals.
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <iterator>
@@ -16,7 +17,11 @@ struct Operator {
 constexpr Operator kOperators[] = {{"||", 0}, {"&&", 1}, {"|", 2}, {"^", 3},  {"&", 4},  {"==", 5},
                                    {"!=", 5}, {"<", 6},  {">", 6}, {"<=", 6}, {">=", 6}, {"<<", 7},
                                    {">>", 7}, {"+", 8},  {"-", 8}, {"*", 9},  {"/", 9},  {"%", 9}};
-constexpr int kLevels = 10;
+
+const Operator* operator_of(std::string_view text) {
+  const auto* const found = std::ranges::find(kOperators, text, &Operator::text);
+  return found == std::end(kOperators) ? nullptr : found;
+}
 
 int digit_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -105,17 +110,14 @@ Integer Parser::conditional() {
   return result;
 }
 
+// What operators of this level and higher ones bind.
 Integer Parser::binary(int level) {
-  if (level == kLevels) return unary();
-  Integer left = binary(level + 1);
+  Integer left = unary();
   for (;;) {
-    std::string_view found;
-    if (token_.kind == TokenKind::kSymbol)
-      for (const Operator& op : kOperators)
-        if (op.level == level && op.text == token_.text) found = op.text;
-    if (found.empty()) return left;
+    const Operator* const op = token_.kind == TokenKind::kSymbol ? operator_of(token_.text) : nullptr;
+    if (!op || op->level < level) return left;
     take();
-    left = apply(found, left, binary(level + 1));
+    left = apply(op->text, left, binary(op->level + 1));
   }
 }
 

@@ -14,8 +14,14 @@ constexpr size_t kLogMax = 16 * 1024;
 
 void append(std::string* out, const void* data, size_t bytes) { out->append(static_cast<const char*>(data), bytes); }
 
-CUresult list_names(const std::vector<std::string>& names, uint32_t* count, std::string* out) {
-  for (const std::string& name : names) append(out, name.c_str(), name.size() + 1);
+constexpr size_t kNamesMax = VGPU_RING_REPLY_BYTES - sizeof(wire::ModuleFunctionsReply);
+static_assert(sizeof(wire::LibraryKernelsReply) == sizeof(wire::ModuleFunctionsReply));
+
+// From the `first` one on, those that fit into a reply.
+CUresult list_names(const std::vector<std::string>& names, uint32_t first, uint32_t* count, std::string* out) {
+  for (size_t i = first; i < names.size() && out->size() + names[i].size() + 1 <= kNamesMax; ++i) {
+    append(out, names[i].c_str(), names[i].size() + 1);
+  }
   *count = static_cast<uint32_t>(names.size());
   return CUDA_SUCCESS;
 }
@@ -83,10 +89,10 @@ CUresult Handlers::library_unload(C, R<Library> library) {
   return device_.library_unload(library);
 }
 
-CUresult Handlers::library_kernels(C, R<Library> library, uint32_t* count, std::string* names) {
+CUresult Handlers::library_kernels(C, R<Library> library, uint32_t first, uint32_t* count, std::string* names) {
   std::vector<std::string> list;
   const CUresult result = device_.library_kernel_names(library, &list);
-  return result == CUDA_SUCCESS ? list_names(list, count, names) : result;
+  return result == CUDA_SUCCESS ? list_names(list, first, count, names) : result;
 }
 
 CUresult Handlers::give_code(HandleKind kind, const Code& code, uint64_t owner, uint64_t* handle,
@@ -195,10 +201,10 @@ CUresult Handlers::module_function(C, R<Module> module, std::string_view name, u
   return give_code(HandleKind::kFunction, code, module.handle, function, info, parameters);
 }
 
-CUresult Handlers::module_functions(C, R<Module> module, uint32_t* count, std::string* names) {
+CUresult Handlers::module_functions(C, R<Module> module, uint32_t first, uint32_t* count, std::string* names) {
   std::vector<std::string> list;
   const CUresult result = device_.module_function_names(module, &list);
-  return result == CUDA_SUCCESS ? list_names(list, count, names) : result;
+  return result == CUDA_SUCCESS ? list_names(list, first, count, names) : result;
 }
 
 CUresult Handlers::module_global(C, R<Module> module, std::string_view name, uint64_t* address, uint64_t* size) {

@@ -68,7 +68,7 @@ class Handlers final : public wire::WireHandlers {
   // handlers_code.cc
   CUresult library_load(C call, uint64_t image, uint64_t size, uint64_t* library, std::string* log) override;
   CUresult library_unload(C call, R<Library> library) override;
-  CUresult library_kernels(C call, R<Library> library, uint32_t* count, std::string* names) override;
+  CUresult library_kernels(C call, R<Library> library, uint32_t first, uint32_t* count, std::string* names) override;
   CUresult library_kernel(C call, R<Library> library, std::string_view name, uint64_t* kernel, vgpu_function_info* info,
                           std::string* parameters) override;
   CUresult library_global(C call, R<Library> library, std::string_view name, uint64_t* address,
@@ -81,7 +81,7 @@ class Handlers final : public wire::WireHandlers {
   CUresult module_unload(C call, R<Module> module) override;
   CUresult module_function(C call, R<Module> module, std::string_view name, uint64_t* function,
                            vgpu_function_info* info, std::string* parameters) override;
-  CUresult module_functions(C call, R<Module> module, uint32_t* count, std::string* names) override;
+  CUresult module_functions(C call, R<Module> module, uint32_t first, uint32_t* count, std::string* names) override;
   CUresult module_global(C call, R<Module> module, std::string_view name, uint64_t* address, uint64_t* size) override;
   CUresult link_create(C call, Bytes options, uint64_t* linker) override;
   CUresult link_add(C call, R<Linker> linker, uint32_t type, uint64_t data, uint64_t size, std::string_view name,

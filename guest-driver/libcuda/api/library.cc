@@ -116,16 +116,31 @@ void forget_module(uint64_t handle) {
   code_tables().modules.remove(handle);
 }
 
-std::vector<std::string> split_names(const std::vector<std::byte>& bytes) {
-  std::vector<std::string> names;
+namespace {
+
+// "a\0b\0" -> {"a", "b"}
+void append_names(const std::vector<std::byte>& bytes, std::vector<std::string>* names) {
   const char* at = reinterpret_cast<const char*>(bytes.data());
   const char* const end = at + bytes.size();
   while (at < end) {
     const size_t length = strnlen(at, static_cast<size_t>(end - at));
-    names.emplace_back(at, length);
+    names->emplace_back(at, length);
     at += length + 1;
   }
-  return names;
+}
+
+}  // namespace
+
+CUresult list_names(const AskForNames& ask, std::vector<std::string>* names) {
+  uint32_t count = 0;
+  do {
+    std::vector<std::byte> bytes;
+    const auto first = static_cast<uint32_t>(names->size());
+    if (const CUresult result = ask(first, &count, &bytes)) return result;
+    append_names(bytes, names);
+    if (names->size() == first) break;
+  } while (names->size() < count);
+  return names->size() < count ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 void add_global(uint64_t address, uint64_t bytes, uint64_t owner, uint64_t context) {
@@ -235,11 +250,11 @@ CUresult library_kernel(CodeRecord* library, const char* name, uint64_t* kernel)
 
 CUresult library_kernel_names(CodeRecord* library, std::vector<std::string>* names) {
   Call call;
-  uint32_t count = 0;
-  std::vector<std::byte> list;
-  const CUresult result = wire::library_kernels(call, library->handle, &count, &list);
-  if (result == CUDA_SUCCESS) *names = split_names(list);
-  return result;
+  return list_names(
+      [&](uint32_t first, uint32_t* count, std::vector<std::byte>* bytes) {
+        return wire::library_kernels(call, library->handle, first, count, bytes);
+      },
+      names);
 }
 
 CUresult library_variable(CodeRecord* library, const char* name, CUdeviceptr* address, size_t* bytes) {

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -53,8 +54,9 @@ CUresult library_kernel_names(CodeRecord* library, std::vector<std::string>* nam
 // A variable in the current context, managed ones included.
 CUresult library_variable(CodeRecord* library, const char* name, CUdeviceptr* address, size_t* bytes);
 
-// "a\0b\0" -> {"a", "b"}
-std::vector<std::string> split_names(const std::vector<std::byte>& bytes);
+// All names of a list of which a reply holds a part. ask(first, &count, &bytes): from `first` on, "a\0b\0".
+using AskForNames = std::function<CUresult(uint32_t first, uint32_t* count, std::vector<std::byte>* bytes)>;
+CUresult list_names(const AskForNames& ask, std::vector<std::string>* names);
 
 // Remembers a variable for copies and pointer attributes.
 void add_global(uint64_t address, uint64_t bytes, uint64_t owner, uint64_t context);

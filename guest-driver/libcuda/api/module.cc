@@ -77,11 +77,11 @@ CUresult function_names(uint64_t code, std::vector<std::string>* names) {
   if (CodeRecord* const library = find_library(code)) return library_kernel_names(library, names);
   if (!find_module(code)) return CUDA_ERROR_INVALID_HANDLE;
   Call call;
-  uint32_t count = 0;
-  std::vector<std::byte> list;
-  const CUresult result = wire::module_functions(call, code, &count, &list);
-  if (result == CUDA_SUCCESS) *names = split_names(list);
-  return result;
+  return list_names(
+      [&](uint32_t first, uint32_t* count, std::vector<std::byte>* bytes) {
+        return wire::module_functions(call, code, first, count, bytes);
+      },
+      names);
 }
 
 CUresult global_of(uint64_t code, const char* name, CUdeviceptr* address, size_t* bytes) {

@@ -133,7 +133,7 @@ struct Handlers : RefusingHandlers {
   void copy_out(const CallContext&, uint64_t, uint64_t, const Resolved<Stream>&, CopyOutAnswer answer) override {
     later = [answer] { answer(CUDA_SUCCESS, "bytes"); };
   }
-  CUresult library_kernels(const CallContext&, const Resolved<Library>&, uint32_t*, std::string*) override {
+  CUresult library_kernels(const CallContext&, const Resolved<Library>&, uint32_t, uint32_t*, std::string*) override {
     ADD_FAILURE() << "called with a handle that does not resolve";
     return CUDA_SUCCESS;
   }
