@@ -8,8 +8,8 @@
 //
 // Beside a program's work it takes the place of a block: kernels that fill the GPU take a tenth longer, such whose
 // blocks need all shared memory of an SM up to twice as long. Behind the work it begins when that ends, and ends as
-// soon as there is another that comes behind what was issued since: for some 15 us it is beside a kernel, or 0.1 ms once
-// others give the engine back. Where kernels are as short as that, the engine is lost now and then.
+// soon as there is another that comes behind what was issued since: for some 15 us it is beside a kernel, or 0.1 ms
+// once others give the engine back. Where kernels are as short as that, the engine is lost now and then.
 #pragma once
 
 #include <condition_variable>
