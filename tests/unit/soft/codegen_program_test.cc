@@ -71,6 +71,16 @@ TEST(CodegenProgram, KernelsAreCompiledByThemselves) {
   bra nowhere_at_all;
 }
 .visible .entry later() {
+  .reg .b64 %rd; .reg .b32 %r; .reg .pred %p;
+  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%rd], %r;
+  tcgen05.ld.sync.aligned.32x32b.x8.pack::16b.b32 {%r,%r,%r,%r,%r,%r,%r,%r}, [%r];
+  tcgen05.st.sync.aligned.16x64b.x1.unpack::16b.b32 [%r], {%r};
+  tcgen05.cp.cta_group::2.128x256b [%r], %rd;
+  tcgen05.cp.cta_group::1.32x128b.warpx4.b8x16.b6x16_p32 [%r], %rd;
+  tcgen05.shift.cta_group::1.down [%r];
+  tcgen05.mma.cta_group::1.kind::f16.ashift [%r], [%r], %rd, %r, %p;
+  tcgen05.mma.ws.cta_group::1.kind::i8.collector::b0::fill [%r], %rd, %rd, %r, %p;
+  tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%rd], %r;
   tcgen05.wait::ld.sync.aligned;
 })");
   ASSERT_TRUE(k.ok()) << k.log();
