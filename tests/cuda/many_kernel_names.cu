@@ -1,6 +1,5 @@
 // nvcc: -lcuda
 // The names of a module's kernels are more than one reply of the host's holds: all are counted and listed.
-#include <cstring>
 #include <set>
 #include <string>
 #include <vector>

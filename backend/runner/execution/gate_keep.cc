@@ -83,8 +83,9 @@ void GateView::note_step(bool after_pause) {
   const bool paused = after_pause && now - state.ended_at.load() > kKeepMost;
   if (!paused && step_alone_ && state.slice.alone) {
     step_times_.end_alone(ns);
-  } else if (const uint64_t alone_ns = step_times_.end(); step_kept_) {
-    grant_page_->gates[slot_][kCompute].steps_ns.fetch_add(alone_ns);
+  } else {
+    const uint64_t alone_ns = step_times_.end();
+    if (step_kept_) grant_page_->gates[slot_][kCompute].steps_ns.fetch_add(alone_ns);
   }
   step_begun_ = now;
   step_alone_ = state.slice.alone;

@@ -66,9 +66,14 @@ TEST_F(KeepGate, WhileItIsKeptAMomentWithoutRecordsIsTold) {
   step();
   view_.quiet();
   EXPECT_EQ(device_.behinds, 1);
+  EXPECT_EQ(view_.longest_sleep(), std::chrono::nanoseconds::max());
+  device_.late = true;
+  view_.quiet();
+  EXPECT_LE(view_.longest_sleep(), std::chrono::milliseconds(1)) << "it is to be told again soon";
   device_.let_go();
   view_.quiet();
-  EXPECT_EQ(device_.behinds, 1);
+  EXPECT_EQ(device_.behinds, 2);
+  EXPECT_EQ(view_.longest_sleep(), std::chrono::nanoseconds::max());
 }
 
 // Beside its work it costs a program more, so that is for such as leave gaps.
@@ -218,7 +223,7 @@ TEST_F(KeepGate, WhoseKernelsTakeLongerBesideTheKeepAliveIsNotKeptAgain) {
   EXPECT_EQ(device_.keeps, 1);
 }
 
-// With its pause, which is longer beside others, too.
+// With their pauses, however long they take now.
 TEST_F(KeepGate, WhatItsStepsTakeAloneIsTold) {
   const auto steps = [this](int count, uint64_t wall_ns) {
     for (int i = 0; i < count; ++i) {

@@ -32,8 +32,8 @@ struct Program {
   bool can_keep = true;          // its runner keeps the engine in pauses if it is to
   Time kept = 0;                 // steps that were followed by no rest,
   double slower = 0;             // by what part of its work they took longer than alone
-  bool tells = true;             // what they take alone, and
-  Time told_done = 0;            // what it says of that, in sum
+  bool tells = true;             // it says what they take alone,
+  Time told_done = 0;            // so much in sum
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
