@@ -116,7 +116,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   } else if (!join(kCompute, units, known.ns)) {
     return false;
   }
-  step_times_.launch(known.ns);
+  step_times_.launch(id.shape, known.ns);
   issue_times_.launch(last_entered_, known.ns);
   slice.known &= known.ns != 0;
   if (known.ns != 0) slice.known_units += units;
@@ -211,8 +211,9 @@ bool GateView::siblings_work() const {
 void GateView::note_pause(unsigned engine) {
   const Clock::Point ended = engine_states_[engine].ended_at;
   if (ended == Clock::Point{}) return;
-  const auto pause = std::chrono::nanoseconds(clock_.now() - ended).count();
-  grant_page_->gates[slot_][engine].paused_ns.fetch_add(static_cast<uint64_t>(std::max<int64_t>(pause, 0)));
+  const auto pause = std::max(std::chrono::nanoseconds(clock_.now() - ended), std::chrono::nanoseconds(0));
+  grant_page_->gates[slot_][engine].paused_ns.fetch_add(static_cast<uint64_t>(pause.count()));
+  if (engine == kCompute) step_paused_ += pause;
 }
 
 // `rested`: before this work.
@@ -242,7 +243,10 @@ void GateView::pause() {
 }
 
 void GateView::rest() {
-  if (issue_times_.waits()) issues_ahead_.store(issue_times_.ahead(), std::memory_order_relaxed);
+  if (issue_times_.waits()) {
+    issues_ahead_.store(issue_times_.ahead(), std::memory_order_relaxed);
+    step_times_.waits();
+  }
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     const TimeSlice& slice = engine_states_[engine].slice;
     if (!slice.begun || !slice.counted) continue;

@@ -226,8 +226,11 @@ class GateView {
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
   StreamEras stream_eras_;
   StepTimes step_times_;
-  Clock::Point step_begun_{};  // of the step under way, as the next two
+  Clock::Point step_begun_{};  // of the step under way, as the next three
+  std::chrono::nanoseconds step_paused_{};
   bool step_alone_ = false, step_kept_ = false;
+  // What work takes alone, to what its launches do by themselves, of the last step; 0: that is not known.
+  std::atomic<double> step_launches_{0};
   // Of the hardware's time slices: what was seen last, and when that was new.
   std::atomic<uint64_t> hardware_slice_ns_{0};
   std::atomic<Clock::Point> hardware_slice_since_{Clock::Point{}};

@@ -56,7 +56,9 @@ void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
 uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) {
   if (slice.alone && is_alone()) return busy_ns;
   if (!slice.known) return 0;
-  const double work = static_cast<double>(slice.work_ns) * std::clamp<double>(gaps_, kGapsLeast, kGapsMost);
+  const double in_steps = step_launches_.load(std::memory_order_relaxed);
+  const double gaps = in_steps != 0 ? in_steps : std::clamp<double>(gaps_, kGapsLeast, kGapsMost);
+  const double work = static_cast<double>(slice.work_ns) * gaps;
   const uint64_t most = busy_ns + busy_ns / LaunchTimes::kLittle + beyond_work_ns_.exchange(0);
   const uint64_t own = std::min(most, static_cast<uint64_t>(work));
   if (!slice.kept) beyond_work_ns_.fetch_add(most - own);

@@ -25,6 +25,10 @@ constexpr double kTimesLearnt = 50e6;  // ns of work
 constexpr double kSwitchesNs = 2 * 170'000;
 constexpr int kSlowMost = 50;
 
+uint64_t nanoseconds(Clock::Point::duration time) {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
+}
+
 }  // namespace
 
 // With a time slice just begun. It is one more in flight, so the gate does not come to rest.
@@ -79,15 +83,19 @@ void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
 void GateView::note_step(bool after_pause) {
   const EngineState& state = engine_states_[kCompute];
   const Clock::Point now = state.slice.since;
-  const auto ns = static_cast<uint64_t>(std::chrono::nanoseconds(now - step_begun_).count());
+  step_alone_ &= state.slice.alone;
+  if (!step_times_.may_end()) return;
+  const auto took = now - step_begun_, worked = std::max(took - step_paused_, Clock::Point::duration(0));
   const bool paused = after_pause && now - state.ended_at.load() > kKeepMost;
-  if (!paused && step_alone_ && state.slice.alone) {
-    step_times_.end_alone(ns);
+  if (step_alone_) {
+    step_times_.end_alone(paused ? 0 : nanoseconds(took), nanoseconds(worked));
   } else {
-    const uint64_t alone_ns = step_times_.end();
-    if (step_kept_) grant_page_->gates[slot_][kCompute].steps_ns.fetch_add(alone_ns);
+    const StepTimes::Takes takes = step_times_.end();
+    step_launches_.store(takes.launches, std::memory_order_relaxed);
+    if (step_kept_) grant_page_->gates[slot_][kCompute].steps_ns.fetch_add(takes.step_ns);
   }
   step_begun_ = now;
+  step_paused_ = {};
   step_alone_ = state.slice.alone;
   step_kept_ = state.slice.kept;
 }

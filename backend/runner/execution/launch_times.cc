@@ -45,11 +45,14 @@ LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t
   const bool loose = !waited && ns < kLittle * kIssue, at_most = !waited && within != kAlone;
   std::lock_guard lock(mutex_);
   const auto shape = times_.find(id.shape), exact = times_.find(id.exact);
+  uint64_t of_shape = 0;
   for (const auto& found : {shape, exact}) {
     if (found == times_.end()) continue;
     Time& time = found->second;
     if (at_most && (time.usual == 0 ? !loose : ns >= time.usual)) return Learnt::kNothing;
-    learn(time, ns, within, loose);
+    const uint64_t before = time.usual;
+    learn(time, ns, within, loose, of_shape);
+    of_shape = before;
   }
   if (exact == times_.end()) return Learnt::kNothing;
   Time* const both[] = {&exact->second, shape == times_.end() ? nullptr : &shape->second};
@@ -76,11 +79,20 @@ bool LaunchTimes::says_nothing(const Time& time, uint64_t ns) {
   return time.usual != 0 && !time.loose && ns >= time.usual && ns <= time.usual + time.usual / kLittle + kIssue;
 }
 
-void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within, bool loose) {
+// A first sample from beside others. `of_shape`: what other launches of its shape take; 0: that is not known.
+bool LaunchTimes::is_doubtful(Time& time, uint64_t* ns, uint64_t of_shape) {
+  if (of_shape == 0 || *ns <= of_shape + of_shape / kLittle) return false;
+  time.least_longer = time.longer == 0 ? *ns : std::min(time.least_longer, *ns);
+  *ns = time.least_longer;
+  return ++time.longer < kEnough;
+}
+
+void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within, bool loose, uint64_t of_shape) {
   const bool whole = ns <= within, alone = within == kAlone;
   const uint64_t little = time.usual / kLittle;
   if (whole) time.cut = 0;
   if (loose && says_nothing(time, ns)) return;
+  if (time.usual == 0 && whole && !alone && is_doubtful(time, &ns, of_shape)) return;
   if (time.loose && !loose && whole) time.usual = 0;
   if (time.usual == 0 ? whole : ns < time.usual - (time.alone && !alone ? time.usual / kBeside : little)) {
     time.usual = ns;

@@ -21,6 +21,8 @@
 // A launch with new parameters is taken to need what those with the same grid did, until it has a sample of its own; if
 // that one is from beside others, and what those did was learnt alone, until it differs from that by more than a
 // little. So a program whose kernels read from memory how long they are to run can be taken for shorter than it is.
+// Where the first sample from beside others is clearly longer than those of the same grid, it may have been interrupted
+// by time slices shorter than its own: the least of kEnough such counts.
 //
 // Thread-safe.
 #pragma once
@@ -90,7 +92,8 @@ class LaunchTimes {
 
   Time* place(uint64_t key, Clock::Point now);
   static uint64_t usual(const Time* shape, const Time* exact);
-  static void learn(Time& time, uint64_t ns, uint64_t within, bool loose);
+  static void learn(Time& time, uint64_t ns, uint64_t within, bool loose, uint64_t of_shape);
+  static bool is_doubtful(Time& time, uint64_t* ns, uint64_t of_shape);
   static bool says_nothing(const Time& time, uint64_t ns);
   // `both`: of the launch, and of its shape, which may be null.
   static Learnt cut(std::span<Time* const, 2> both);

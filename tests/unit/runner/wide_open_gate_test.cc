@@ -221,6 +221,27 @@ TEST_F(WideOpenGate, WhatOverlapsIsChargedOnce) {
   EXPECT_NEAR(static_cast<double>(charge(5000 * kUnit)), 940.0 * kUnit, kUnit);
 }
 
+// What its launches take by themselves is known badly, and what a step of them takes alone is known well.
+TEST_F(WideOpenGate, AStepIsChargedWhatItTakesAlone) {
+  sample(kLong, 1000 * kUnit);
+  for (int i = 0; i < 20; ++i) {
+    gate().no_waiters = 1;
+    launch(kLong);
+    view_.rest();
+    clock_.pass(std::chrono::nanoseconds(1200 * kUnit));
+    charge(1200 * kUnit);
+    clock_.pass(std::chrono::milliseconds(3));  // a pause
+  }
+  gate().no_waiters = 0;
+  for (int i = 0; i < 3; ++i) {
+    launch(kLong);
+    view_.rest();
+    clock_.pass(std::chrono::nanoseconds(5000 * kUnit));
+    const auto charged = static_cast<double>(charge(5000 * kUnit));
+    EXPECT_NEAR(charged, 1200.0 * kUnit, i > 1 ? 10.0 * kUnit : 300.0 * kUnit);
+  }
+}
+
 // Its time slices are too short for it, so that each sample is interrupted.
 // One thread of it waits for its stream while another still issues work for its own. The two run at once.
 TEST_F(WideOpenGate, WorkOfSeveralStreamsIsChargedAlthoughItsTimeSlicesEndTogether) {
