@@ -20,7 +20,7 @@ constexpr int kStallsMost = 3;
 // longer still was interrupted by others.
 constexpr double kSlow = 1.3, kInterrupted = 3;
 // From then on the keep-alive is tried behind its work rather than beside it.
-constexpr double kLittleSlow = 1.08;
+constexpr double kLittleSlow = 1.03;
 constexpr double kTimesLearnt = 50e6;  // ns of work
 constexpr double kSwitchesNs = 2 * 170'000;
 constexpr int kSlowMost = 50;

@@ -1,13 +1,17 @@
 #include "backend/runner/execution/step_times.h"
 
+#include <algorithm>
+
 namespace bandsaw::runner {
 namespace {
 
-// A step is seldom faster than usual, and often slower: the host was, or it was the first.
+// A step is seldom faster than usual, and often slower: the host was, it was the first, or somebody else has begun. So
+// the usual time rises by little at a time, and falls at once.
 void learn(double* usual, uint64_t ns) {
+  constexpr double kRise = 0.01;
   const auto now = static_cast<double>(ns);
   if (ns == 0) return;
-  *usual = *usual == 0 ? now : *usual + (now - *usual) / (now < *usual ? 2 : 8);
+  *usual = *usual == 0 ? now : *usual + std::min((now - *usual) / 4, kRise * *usual);
 }
 
 }  // namespace
