@@ -39,12 +39,13 @@ StepTimes::Takes StepTimes::end() {
   const double launches = launches_take(alone);
   double takes = is_known() ? alone_.ratio() * static_cast<double>(own_) : 0;
   if (alone.step_ns != 0 && (launches != 0 || !is_known())) takes = alone.step_ns;
+  const auto count = static_cast<double>(count_);
   begin();
   if (steps_.empty()) return {};
-  known_.add(takes > 0 ? 1 : 0, 1);
-  if (takes > 0) mean_.add(takes, 1);
+  known_.add(takes > 0 ? count : 0, count);
+  if (takes > 0) mean_.add(takes, count);
   if (known_.ratio() < 0.5) return {.launches = launches};
-  return {.step_ns = static_cast<uint64_t>(takes > 0 ? takes : mean_.ratio()), .launches = launches};
+  return {.step_ns = static_cast<uint64_t>(takes > 0 ? takes : mean_.ratio() * count), .launches = launches};
 }
 
 double StepTimes::launches_take(const Alone& alone) const {
@@ -54,7 +55,7 @@ double StepTimes::launches_take(const Alone& alone) const {
 }
 
 void StepTimes::begin() {
-  launches_ = own_ = 0;
+  launches_ = own_ = count_ = 0;
   unknown_ = waited_ = false;
 }
 

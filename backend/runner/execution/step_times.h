@@ -28,6 +28,7 @@ class StepTimes {
   // 0: how long it takes by itself is not known.
   void launch(uint64_t shape, uint64_t own_ns) {
     launches_ += shape;
+    ++count_;
     own_ += own_ns;
     unknown_ |= own_ns == 0;
   }
@@ -38,12 +39,12 @@ class StepTimes {
   bool may_end();
   // The step under way has taken so long, and another one begins: nobody else had the device. 0: that is not known.
   void end_alone(uint64_t step_ns, uint64_t work_ns);
-  // Somebody had. A step that is not known is taken for one like the others, if most are known.
+  // Somebody had. Launches of a step that is not known are taken for such as those of the others, if most are known.
   Takes end();
 
  private:
   static constexpr double kRemembered = 200e6;  // ns of launches
-  static constexpr double kSteps = 50;
+  static constexpr double kLaunches = 500;
   static constexpr size_t kMost = 256;           // steps with different launches; of more the first are forgotten
   static constexpr uint32_t kWithoutWaits = 16;  // pauses
   // Where its launches are taken for so much less or more than its work, it is another step: their data has changed.
@@ -57,14 +58,15 @@ class StepTimes {
   double launches_take(const Alone& alone) const;
   void begin();
 
-  uint64_t launches_ = 0;  // of the step under way, as the next three: the sum of their shapes, which are hashes
+  uint64_t launches_ = 0;  // of the step under way, as the next four: the sum of their shapes, which are hashes
   uint64_t own_ = 0;
+  uint32_t count_ = 0;
   bool unknown_ = false, waited_ = false;
   uint32_t without_waits_ = 0;
   std::unordered_map<uint64_t, Alone> steps_;  // by `launches_`
   RecentRatio alone_{kRemembered};             // what steps take alone, against what their launches take by themselves
-  // Of steps beside others: how many were known, against all; what the known ones take alone, against their number.
-  RecentRatio known_{kSteps}, mean_{kSteps};
+  // Of steps beside others: launches of known ones, against all; what known steps take alone, against their launches.
+  RecentRatio known_{kLaunches}, mean_{kLaunches};
 };
 
 }  // namespace bandsaw::runner

@@ -36,6 +36,7 @@ TEST_F(StepTimesTest, AStepWithUnknownLaunchesIsTakenForOneLikeTheOthers) {
   alone(0, 50 * kStep);
   for (int i = 0; i < 10; ++i) EXPECT_NEAR(beside(kStep), 2 * kStep, 2);
   launches(kStep);
+  EXPECT_NEAR(beside(0), 4 * kStep, 2) << "of two launches";
   EXPECT_NEAR(beside(0), 2 * kStep, 2);
   EXPECT_NEAR(beside(3 * kStep), 6 * kStep, 2) << "of the step before nothing is left";
 }
