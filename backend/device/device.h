@@ -30,6 +30,7 @@
 #include "backend/device/device_host.h"
 #include "backend/device/keep.h"
 #include "backend/device/moving_memory.h"
+#include "backend/device/object.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
@@ -51,63 +52,6 @@ struct ManagedVariable {
 };
 
 class GivesAgain;
-class Object {
- public:
-  virtual ~Object() = default;
-};
-
-class Context : public Object {};
-class Kernel : public Object {};    // of a library, in no context
-class Function : public Object {};  // in a context
-class Event : public Object {};
-class Node : public Object {};
-class Exec : public Object {
- public:
-  // What a launch of it puts on each engine: nodes (launches, fills, copies), and the bytes of its copies. The runner
-  // sets it; any thread.
-  std::array<std::atomic<uint64_t>, kEngines> nodes{}, bytes{};
-  std::atomic<uint64_t> changes{0};  // since it was made: it may take another time then. As the line before
-};
-class Stream : public Object {};
-class Pool : public Object {};
-class Graph : public Object {};
-class Library : public Object {};
-class Module : public Object {};
-class Array : public Object {};
-class Mipmap : public Object {};  // a mipmapped array
-class Texture : public Object {};
-class Surface : public Object {};
-class Memory : public Object {  // physical memory, mapped or not
- public:
-  std::atomic<bool> revoked{false};    // lent by somebody who has it back: it is not mapped any more
-  std::atomic<bool> borrowed{false};   // lent by somebody: it is not handed on. Before it is mapped, as the next
-  std::atomic<bool> read_only{false};  // may not be mapped for writing
-};
-class Linker : public Object {  // a CUlinkState
- public:
-  std::mutex mutex;              // held while it is used
-  std::vector<std::byte> image;  // what was linked
-  uint64_t input_bytes = 0;
-};
-
-using ContextRef = std::shared_ptr<Context>;
-using StreamRef = std::shared_ptr<Stream>;
-using EventRef = std::shared_ptr<Event>;
-using NodeRef = std::shared_ptr<Node>;
-using GraphRef = std::shared_ptr<Graph>;
-using ExecRef = std::shared_ptr<Exec>;
-using PoolRef = std::shared_ptr<Pool>;
-using LibraryRef = std::shared_ptr<Library>;
-using ModuleRef = std::shared_ptr<Module>;
-using KernelRef = std::shared_ptr<Kernel>;
-using FunctionRef = std::shared_ptr<Function>;
-using ArrayRef = std::shared_ptr<Array>;
-using MipmapRef = std::shared_ptr<Mipmap>;
-using TextureRef = std::shared_ptr<Texture>;
-using SurfaceRef = std::shared_ptr<Surface>;
-using MemoryRef = std::shared_ptr<Memory>;
-using LinkerRef = std::shared_ptr<Linker>;
-
 struct LinkOption {
   CUjit_option option;  // one whose value is a number
   uint32_t value;
@@ -232,6 +176,10 @@ class Device : public MovingMemory {
   virtual CUresult library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) = 0;
   virtual CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
                                   uint64_t* address, uint64_t* bytes) = 0;
+  // Of any code in the context, the variable that holds this address. It may have no name, as a text in a kernel.
+  virtual CUresult variable_around(const ContextRef&, uint64_t /*address*/, uint64_t* /*base*/, uint64_t* /*bytes*/) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
   virtual CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) = 0;
   // `pages`: the program's at that address, which initial values are written to; elsewhere in this process where the
   // variable moves between the two, and then it is not charged here. Held no longer than that takes.

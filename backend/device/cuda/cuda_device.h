@@ -67,6 +67,7 @@ class CudaDevice final : public Device, public GivesAgain {
   CUresult library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) override;
   CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
                           uint64_t* address, uint64_t* bytes) override;
+  CUresult variable_around(const ContextRef& context, uint64_t address, uint64_t* base, uint64_t* bytes) override;
   CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) override;
   CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address,
                                 const std::shared_ptr<std::byte>& pages) override;

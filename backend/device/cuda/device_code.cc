@@ -118,6 +118,23 @@ CUresult CudaDevice::library_global(const ContextRef& context, const LibraryRef&
   return result;
 }
 
+CUresult CudaDevice::variable_around(const ContextRef& context, uint64_t address, uint64_t* base, uint64_t* bytes) {
+  if (const CUresult result = enter(as(context))) return result;
+  // The guest knows itself what it has in the window, and what the runner has for itself is host memory.
+  CUmemorytype type{};
+  if (address - config_.window_base < VGPU_WINDOW_BYTES ||
+      driver_->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
+      type != CU_MEMORYTYPE_DEVICE) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  CUdeviceptr at = 0;
+  size_t size = 0;
+  const CUresult result = driver_->cuMemGetAddressRange(&at, &size, address);
+  *base = at;
+  *bytes = size;
+  return result == CUDA_SUCCESS ? result : CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult CudaDevice::library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) {
   variables->clear();
   if (as(library).managed) *variables = as(library).managed->variables();

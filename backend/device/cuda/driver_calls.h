@@ -13,7 +13,8 @@
   X(cuCtxGetStreamPriorityRange) \
   X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) \
   X(cuGreenCtxDestroy) X(cuCtxFromGreenCtx) X(cuGreenCtxStreamCreate) \
-  X(cuMemGetInfo) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
+  X(cuMemGetInfo) X(cuMemGetAddressRange) X(cuPointerGetAttribute) \
+  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
   X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemGetAccess) \
   X(cuMemGetAllocationPropertiesFromHandle) X(cuMemExportToShareableHandle) \
   X(cuMemImportFromShareableHandle) X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle) \

@@ -74,6 +74,15 @@ CUresult SoftDevice::library_global(const ContextRef& context, const LibraryRef&
   return global_of(*loaded, name, address, bytes);
 }
 
+CUresult SoftDevice::variable_around(const ContextRef& context, uint64_t address, uint64_t* base, uint64_t* bytes) {
+  if (const CUresult error = scheduler_.error()) return error;
+  SoftContext& of = *as(context);
+  std::lock_guard lock(of.code_mutex);
+  const bool found = std::ranges::any_of(
+      of.images, [&](const auto& image) { return image.second->variable_around(address, base, bytes); });
+  return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult SoftDevice::library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) {
   if (const CUresult error = scheduler_.error()) return error;
   variables->clear();

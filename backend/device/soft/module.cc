@@ -185,6 +185,17 @@ bool LoadedImage::variable(const std::string& name, uint64_t* address, uint64_t*
   return false;
 }
 
+bool LoadedImage::variable_around(uint64_t address, uint64_t* base, uint64_t* bytes) const {
+  for (const Variable& variable : image_->program().variables()) {
+    const uint64_t at = addresses_.at(variable.name);
+    if (address < at || address - at >= variable.bytes) continue;
+    *base = at;
+    *bytes = variable.bytes;
+    return true;
+  }
+  return false;
+}
+
 CodeView view(const Code& code) {
   if (const auto* kernel = dynamic_cast<const SoftKernel*>(code.kernel.get())) {
     return {kernel->image, kernel->code, nullptr};

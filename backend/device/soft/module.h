@@ -72,6 +72,8 @@ class LoadedImage {
   // Whether entry() would not wait. Asks for the compilation if nobody has.
   bool is_compiled(const std::string& kernel, Compiler& compiler);
   bool variable(const std::string& name, uint64_t* address, uint64_t* bytes) const;
+  // The one that holds this address.
+  bool variable_around(uint64_t address, uint64_t* base, uint64_t* bytes) const;
   const std::shared_ptr<Image>& image() const { return image_; }
   // The kernel whose address programs have as this; empty: any other value.
   std::string kernel_at(uint64_t address) const { return code_->kernel_at(address); }

@@ -123,6 +123,10 @@ CUresult Handlers::library_global(C call, R<Library> library, std::string_view n
   return result;
 }
 
+CUresult Handlers::variable_around(C call, uint64_t at, uint64_t* address, uint64_t* size) {
+  return device_.variable_around(call.context, at, address, size);
+}
+
 CUresult Handlers::library_managed(C, R<Library> library, uint32_t* count, std::string* variables) {
   std::vector<ManagedVariable> list;
   const CUresult result = device_.library_managed(library, &list);

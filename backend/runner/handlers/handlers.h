@@ -73,6 +73,7 @@ class Handlers final : public wire::WireHandlers {
                           std::string* parameters) override;
   CUresult library_global(C call, R<Library> library, std::string_view name, uint64_t* address,
                           uint64_t* size) override;
+  CUresult variable_around(C call, uint64_t at, uint64_t* address, uint64_t* size) override;
   CUresult library_managed(C call, R<Library> library, uint32_t* count, std::string* variables) override;
   CUresult library_bind_managed(C call, R<Library> library, uint64_t address, std::string_view name) override;
   CUresult kernel_function(C call, R<Kernel> kernel, uint64_t* function, vgpu_function_info* info,

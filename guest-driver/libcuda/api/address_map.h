@@ -80,4 +80,8 @@ class AddressMap {
   uint64_t next_id_ = 1;
 };
 
+// The range that holds this address: also a variable of code in the current context that the program never asked for
+// by its name, as a text in a kernel. For that the host is asked, but not about memory of the process.
+std::optional<Range> range_around(uint64_t address);
+
 }  // namespace bandsaw::libcuda

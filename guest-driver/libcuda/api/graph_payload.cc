@@ -90,7 +90,7 @@ CUresult plan_fill(const CUDA_MEMSET_NODE_PARAMS_v1& params, CUcontext context, 
   if (params.height > 1 && (params.pitch < row || params.pitch % element)) return CUDA_ERROR_INVALID_VALUE;
   const vgpu_fill fill{params.dst,  params.height > 1 ? params.pitch : 0, params.width, params.height, element,
                        params.value};
-  const auto range = AddressMap::get().find(params.dst);
+  const auto range = range_around(params.dst);
   if (!range || !AddressMap::get().covers(*range, params.dst, span)) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_MEMSET;
   append(vgpu_fill_node{fill, wire_context(context)}, &plan->payload);

@@ -128,7 +128,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr a
   if (!call.require_context()) return call.status();
   if (const CUresult result = check_may_wait(); result != CUDA_SUCCESS) return result;
   if (!base && !bytes) return CUDA_SUCCESS;  // nothing is asked, of any address
-  const auto range = AddressMap::get().find(address);
+  const auto range = range_around(address);
   if (!range) return CUDA_ERROR_NOT_FOUND;
   if (base) *base = range->base;
   if (bytes) *bytes = range->bytes;

@@ -131,7 +131,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!data) return CUDA_ERROR_INVALID_VALUE;
-  const auto range = AddressMap::get().find(address);
+  const auto range = range_around(address);
   return range ? attribute_of(data, attribute, *range, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -139,7 +139,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!count || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
-  const auto range = AddressMap::get().find(address);
+  const auto range = range_around(address);
   for (unsigned i = 0; i < count; ++i) {
     if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
     CUresult result =

@@ -10,7 +10,7 @@
 namespace bandsaw::libcuda {
 
 CUresult check_word(CUdeviceptr address, uint32_t bytes) {
-  const auto range = AddressMap::get().find(address);
+  const auto range = range_around(address);
   if (!range || !range->holds(address, bytes) || address % bytes != 0) return CUDA_ERROR_INVALID_VALUE;
   // NVIDIA's driver refuses these kinds too.
   const bool refused = range->kind == RangeKind::kPool || range->kind == RangeKind::kManaged;

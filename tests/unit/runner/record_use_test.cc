@@ -53,6 +53,7 @@ const std::map<std::string, std::string> kUses = {
     {"library_kernel", "none"},
     {"library_managed", "none"},
     {"library_global", "none"},
+    {"variable_around", "none"},
     {"kernel_function", "none"},
     {"module_load", "none"},
     {"module_function", "none"},
