@@ -79,7 +79,8 @@ bool LaunchTimes::says_nothing(const Time& time, uint64_t ns) {
   return time.usual != 0 && !time.loose && ns >= time.usual && ns <= time.usual + time.usual / kLittle + kIssue;
 }
 
-// A first sample from beside others. `of_shape`: what other launches of its shape take; 0: that is not known.
+// A first sample from beside others; `ns` becomes the least of such. `of_shape`: what other launches of its shape take;
+// 0: that is not known.
 bool LaunchTimes::is_doubtful(Time& time, uint64_t* ns, uint64_t of_shape) {
   if (of_shape == 0 || *ns <= of_shape + of_shape / kLittle) return false;
   time.least_longer = time.longer == 0 ? *ns : std::min(time.least_longer, *ns);
