@@ -53,9 +53,10 @@ class SoftContext : public Context, public LaunchServices {
  public:
   Heap heap;
 
-  // Code loaded for this context, by image; guarded by code_mutex.
+  // Code loaded for this context: of libraries, by image, and of modules; guarded by code_mutex.
   std::mutex code_mutex;
   std::map<const void*, std::shared_ptr<LoadedImage>> images;
+  std::vector<std::weak_ptr<LoadedImage>> module_images;
 
   // Textures and surfaces. The mutex is held while one is added, and guards what the table takes of the share.
   TextureTable textures;

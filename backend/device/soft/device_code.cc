@@ -78,8 +78,12 @@ CUresult SoftDevice::variable_around(const ContextRef& context, uint64_t address
   if (const CUresult error = scheduler_.error()) return error;
   SoftContext& of = *as(context);
   std::lock_guard lock(of.code_mutex);
-  const bool found = std::ranges::any_of(
+  const bool in_library = std::ranges::any_of(
       of.images, [&](const auto& image) { return image.second->variable_around(address, base, bytes); });
+  const bool found = in_library || std::ranges::any_of(of.module_images, [&](const auto& each) {
+                       const std::shared_ptr<LoadedImage> image = each.lock();
+                       return image && image->variable_around(address, base, bytes);
+                     });
   return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -156,6 +160,10 @@ CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std:
   const auto load = [&] { return LoadedImage::make(made->image, memory_, &made->loaded, log); };
   if (const CUresult result = with_room(load)) return result;
   made->context = as(context);
+  {
+    std::lock_guard lock(as(context)->code_mutex);
+    as(context)->module_images.push_back(made->loaded);
+  }
   *module = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -164,6 +172,10 @@ CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std:
 CUresult SoftDevice::module_unload(const ModuleRef& module) {
   auto& going = static_cast<SoftModule&>(*module);
   if (!going.loaded) return CUDA_ERROR_INVALID_HANDLE;
+  if (const std::shared_ptr<SoftContext> context = going.context.lock()) {
+    std::lock_guard lock(context->code_mutex);
+    std::erase_if(context->module_images, [&](const auto& each) { return each.lock() == going.loaded; });
+  }
   going.loaded->retire();
   going.loaded.reset();
   return scheduler_.error();

@@ -57,6 +57,10 @@ TEST_F(SoftDeviceTest, VariablesHaveTheirValues) {
   EXPECT_EQ(reinterpret_cast<uint64_t*>(at)[1], reinterpret_cast<uint64_t>(&nothing));
   EXPECT_EQ(device->library_global(context, library, "absent", &at, &bytes), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(free(number), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(device->variable_around(context, zeroes + 999, &at, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(at, zeroes);
+  EXPECT_EQ(bytes, 1000u);
+  EXPECT_EQ(device->variable_around(context, zeroes + 1000, &at, &bytes), CUDA_ERROR_NOT_FOUND);
 
   ContextRef other;
   ASSERT_EQ(device->context_create(0, &other), CUDA_SUCCESS);
@@ -104,7 +108,7 @@ TEST_F(SoftDeviceTest, ModulesAndFunctions) {
   code.static_shared_bytes = 1024;
   code.max_threads = 256;
   code.registers = 40;
-  set_fake_module({{code}, {}});
+  set_fake_module({{code}, {variable("there", 32)}});
   const std::string text = ".version 9.0\n.target sm_90\n.address_size 64\n";
   ModuleRef module;
   std::string log;
@@ -123,7 +127,12 @@ TEST_F(SoftDeviceTest, ModulesAndFunctions) {
   EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_BINARY_VERSION], 90);
   EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], 47 * 1024);
   EXPECT_EQ(info.parameters.size(), 2u);
+  uint64_t there = 0, at = 0, bytes = 0;
+  ASSERT_EQ(device->module_global(module, "there", &there, &bytes), CUDA_SUCCESS);
+  ASSERT_EQ(device->variable_around(context, there + 31, &at, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(at, there);
   EXPECT_EQ(device->module_unload(module), CUDA_SUCCESS);
+  EXPECT_EQ(device->variable_around(context, there, &at, &bytes), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(device->module_unload(module), CUDA_ERROR_INVALID_HANDLE);
 }
 
