@@ -7,19 +7,15 @@
 // Threads: every method may be called from any thread. The runner calls in the order of the guest's records; methods
 // that put work on a stream return at once, and the work runs in stream order. `Done` callbacks come from the device's
 // own threads, must be short, and must not call the device.
-//
-// Ownership: objects are shared_ptr; an object in use by queued work lives until that work is done.
 #pragma once
 
 #include <cuda.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +48,7 @@ struct ManagedVariable {
 };
 
 class GivesAgain;
+
 struct LinkOption {
   CUjit_option option;  // one whose value is a number
   uint32_t value;
@@ -177,9 +174,8 @@ class Device : public MovingMemory {
   virtual CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
                                   uint64_t* address, uint64_t* bytes) = 0;
   // Of any code in the context, the variable that holds this address. It may have no name, as a text in a kernel.
-  virtual CUresult variable_around(const ContextRef&, uint64_t /*address*/, uint64_t* /*base*/, uint64_t* /*bytes*/) {
-    return CUDA_ERROR_NOT_FOUND;
-  }
+  // NOT_FOUND: none does.
+  virtual CUresult variable_around(const ContextRef& context, uint64_t address, uint64_t* base, uint64_t* bytes) = 0;
   virtual CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) = 0;
   // `pages`: the program's at that address, which initial values are written to; elsewhere in this process where the
   // variable moves between the two, and then it is not charged here. Held no longer than that takes.

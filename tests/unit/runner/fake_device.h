@@ -91,6 +91,7 @@ class FakeDevice : public Device {
   CUresult library_global(const ContextRef&, const LibraryRef&, const std::string&, uint64_t*, uint64_t*) override {
     return CUDA_ERROR_NOT_FOUND;
   }
+  CUresult variable_around(const ContextRef&, uint64_t, uint64_t*, uint64_t*) override { return CUDA_ERROR_NOT_FOUND; }
   CUresult library_managed(const LibraryRef&, std::vector<ManagedVariable>* variables) override {
     *variables = {{"shared", 64}};
     return CUDA_SUCCESS;

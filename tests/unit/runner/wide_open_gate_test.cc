@@ -242,7 +242,6 @@ TEST_F(WideOpenGate, AStepIsChargedWhatItTakesAlone) {
   }
 }
 
-// Its time slices are too short for it, so that each sample is interrupted.
 // One thread of it waits for its stream while another still issues work for its own. The two run at once.
 TEST_F(WideOpenGate, WorkOfSeveralStreamsIsChargedAlthoughItsTimeSlicesEndTogether) {
   sample(kLong, 30 * kUnit);
@@ -259,6 +258,7 @@ TEST_F(WideOpenGate, WorkOfSeveralStreamsIsChargedAlthoughItsTimeSlicesEndTogeth
   EXPECT_EQ(charge(8 * kUnit), 9 * kUnit) << "what was before the rest says nothing";
 }
 
+// Its time slices are too short for it, so that each sample is interrupted.
 TEST_F(WideOpenGate, WhatCannotBeLearntIsToldToTheArbiter) {
   grant_page_->time_slice_ns = 10 * kUnit;
   sample(kShort, 4 * kUnit);
