@@ -55,6 +55,7 @@ void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& s
   TimeSlice* const slice = open_[engine].get();
   if (!slice) return;
   slice->bytes += bytes;
+  note_at_work(engine, stream);
   const bool known = std::any_of(slice->parts.rbegin(), slice->parts.rend(),
                                  [&](const Part& part) { return part.stream == stream && !part.end; });
   // An event behind a kernel is reached in a time slice of the compute engine, and the copy would wait for that.
@@ -68,9 +69,13 @@ void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& s
   if (slice->on_turn && engine == kCompute && turn_.put(stream->handle) != CUDA_SUCCESS) slice->failed = true;
   if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
   slice->parts.push_back(std::move(part));
+}
+
+// With mutex_ held. Also where the stream is known to its time slice: over() may have been true since.
+void TimeSliceMeter::note_at_work(unsigned engine, const std::shared_ptr<CudaStream>& stream) {
   auto& at_work = at_work_[engine];
-  const bool there = std::ranges::any_of(at_work, [&](const auto& other) { return other.lock() == stream; });
-  if (!there && at_work.size() <= kStreamsMost) at_work.push_back(stream);
+  const auto is_it = [&](const auto& other) { return !other.owner_before(stream) && !stream.owner_before(other); };
+  if (at_work.size() <= kStreamsMost && std::ranges::none_of(at_work, is_it)) at_work.push_back(stream);
 }
 
 bool TimeSliceMeter::over(unsigned engine) {

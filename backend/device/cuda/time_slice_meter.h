@@ -65,6 +65,7 @@ class TimeSliceMeter {
   struct TimeSlice;
   using TimeSliceRef = std::shared_ptr<TimeSlice>;
 
+  void note_at_work(unsigned engine, const std::shared_ptr<CudaStream>& stream);
   void close(const TimeSliceRef& slice, Part& part);
   template <class Matches>
   void close_if(Matches matches);

@@ -116,6 +116,7 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   } else if (!join(kCompute, units, known.ns)) {
     return false;
   }
+  note_step_within();
   step_times_.launch(id.shape, known.ns);
   issue_times_.launch(last_entered_, known.ns);
   slice.known &= known.ns != 0;
@@ -181,7 +182,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   state.slice.alone = is_alone() && !siblings_work();
   state.slice.may_learn = may_learn();
   const bool no_gap = keeps_engine_ || state.slice.alone;  // the gate may not rest between two steps
-  if (begins_step || (no_gap && device_->time_slices_over(kCompute))) note_step(none);
+  if (begins_step || (no_gap && device_->time_slices_over(kCompute))) note_step(slice.since, none);
   (void)hardware_slice();
   device_->time_slice_begin(engine, begins_step && has_turns() && !is_known_by_launches());
 }

@@ -194,7 +194,8 @@ class GateView {
   void keep_engine();
   Keep keeps_on();
   void note_kept(const TimeSlice& slice, uint64_t busy_ns);
-  void note_step(bool after_pause);
+  void note_step(Clock::Point now, bool after_pause);
+  void note_step_within();
   void let_engine_go();
   void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns);

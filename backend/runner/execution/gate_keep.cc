@@ -78,11 +78,16 @@ void GateView::note_kept(const TimeSlice& slice, uint64_t busy_ns) {
   }
 }
 
+// A program by itself may put many steps into one time slice.
+void GateView::note_step_within() {
+  const TimeSlice& slice = engine_states_[kCompute].slice;
+  if (slice.alone && step_times_.has_waited() && device_->time_slices_over(kCompute)) note_step(clock_.now(), false);
+}
+
 // The last step is over, and the time slice that has begun holds the first work of the next. `after_pause`: the device
 // was seen to have nothing to do; a long pause belongs to no step.
-void GateView::note_step(bool after_pause) {
+void GateView::note_step(Clock::Point now, bool after_pause) {
   const EngineState& state = engine_states_[kCompute];
-  const Clock::Point now = state.slice.since;
   step_alone_ &= state.slice.alone;
   if (!step_times_.may_end()) return;
   const auto took = now - step_begun_, worked = std::max(took - step_paused_, Clock::Point::duration(0));

@@ -34,6 +34,7 @@ class StepTimes {
   }
   // The program waits for what it has launched.
   void waits() { waited_ = true; }
+  bool has_waited() const { return waited_; }
   // All work has ended, and more begins. False: the program has not waited, so the step goes on. Of one that does not
   // wait for long each such pause ends a step.
   bool may_end();

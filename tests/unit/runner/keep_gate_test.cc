@@ -267,6 +267,37 @@ TEST_F(KeepGate, StepsAloneAreKnownThoughTheirPausesAreShort) {
   EXPECT_NEAR(static_cast<double>(gate().steps_ns), 3.0 * kUnit, kMicrosecond);
 }
 
+// By itself a program waits twice a step, and nothing closes its time slice. Beside others each wait ends a step.
+TEST_F(KeepGate, StepsAloneEndWithEachWaitToo) {
+  learn(kUnit);
+  grant_page_->keep_engine = 0;
+  gate().no_waiters = 1;
+  const auto work = [this](int launches, uint64_t takes_ns) {
+    for (int i = 0; i < launches; ++i) {
+      device_.over = i == 0;
+      EXPECT_TRUE(view_.enter_launch({.shape = 1, .exact = 2, .stream = 3}));
+    }
+    view_.rest();
+    while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
+    clock_.pass(std::chrono::nanoseconds(takes_ns));
+  };
+  for (int i = 0; i < 500; ++i) {
+    work(2, 24 * kUnit / 10);
+    work(1, 8 * kUnit / 10);
+  }
+  view_.pause();
+  gate().no_waiters = 0;
+  grant_page_->keep_engine = 1;
+  const auto told = [&](int launches) {
+    const uint64_t before = gate().steps_ns;
+    work(launches, 10 * kUnit);  // what the one before takes is told
+    return static_cast<double>(gate().steps_ns - before);
+  };
+  for (int i = 0; i < 3; ++i) (void)told(1);
+  EXPECT_NEAR(told(2), 0.8 * kUnit, kMicrosecond);
+  EXPECT_NEAR(told(1), 2.4 * kUnit, kMicrosecond);
+}
+
 TEST_F(KeepGate, WhoLosesLessByItThanSwitchesWouldTakeIsKept) {
   learn(kUnit);
   for (int i = 0; i < 200; ++i) launch(2 * kUnit);
