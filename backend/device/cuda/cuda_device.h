@@ -291,6 +291,8 @@ class CudaDevice final : public Device, public GivesAgain {
   bool is_capturing(CUstream stream, CUresult* error);
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
+  // One that may last.
+  Patience begin_wait();
   // For a wait that may be over at once, first on the caller's thread, as long as nobody needs that and it takes no
   // longer than handing it to another one would. A call whose query says that it is over does not block.
   bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
@@ -479,6 +481,7 @@ class CudaDevice final : public Device, public GivesAgain {
   std::unique_ptr<Completions> completions_;
   std::unique_ptr<Streams> streams_;
   std::unique_ptr<KeepAlive> keep_alive_;
+  WaitLengths wait_lengths_;
   Waiter waiter_;
 };
 

@@ -21,7 +21,7 @@ constexpr uint32_t kPieceBytes = 512u << 10;
 // On bare metal the driver spins for as long as a wait takes, unless the program asked it to sleep. A guest's processor
 // wakes late from a sleep, so guests spin too; but spinning costs a processor. Waits that are longer than this sleep:
 // the late wake-up is a small part of them.
-constexpr uint32_t kSpinUs = 25'000;
+constexpr uint32_t kSpinUs = 100'000;
 
 // Features that the driver has and the corridor does not carry.
 constexpr CUdevice_attribute kAbsent[] = {

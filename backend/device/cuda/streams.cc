@@ -1,9 +1,6 @@
 #include "backend/device/cuda/streams.h"
 
 #include <algorithm>
-#include <chrono>
-
-#include "backend/device/cuda/nap.h"
 
 namespace bandsaw::cuda {
 
@@ -112,12 +109,12 @@ CUresult Streams::leave(const std::shared_ptr<CudaStream>& stream) {
   return completions_->after(stream, [](CUresult) {});
 }
 
-CUresult Streams::wait(const End& end) const {
-  for (const auto since = std::chrono::steady_clock::now();;) {
+CUresult Streams::wait(const End& end, Patience* patience) const {
+  for (;;) {
     if (!end.context->alive) return CUDA_SUCCESS;  // its work went with it
     const CUresult result = driver_->cuEventQuery(end.event);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    nap(std::chrono::steady_clock::now() - since);
+    patience->pass();
   }
 }
 
@@ -127,7 +124,8 @@ CUresult Streams::settle(const CudaContextRef& context) {
     const auto lock = lock_captures();
     if (const CUresult result = put_on_all(context, &ends)) return result;
   }
-  return wait(ends);
+  Patience patience;
+  return wait(ends, &patience);
 }
 
 Streams::Ends Streams::ends_of(const CudaContextRef& context, std::span<const CUstream> streams) {
@@ -140,9 +138,9 @@ Streams::Ends Streams::ends_of(const CudaContextRef& context, std::span<const CU
   return ends;
 }
 
-CUresult Streams::wait(const Ends& ends) const {
+CUresult Streams::wait(const Ends& ends, Patience* patience) const {
   for (const EndRef& end : ends) {
-    if (const CUresult result = wait(*end)) return result;
+    if (const CUresult result = wait(*end, patience)) return result;
   }
   return CUDA_SUCCESS;
 }

@@ -53,6 +53,7 @@ RecordLoop::RecordLoop(Process* process, UniqueFd kick)
       poll_budget_max_(has_many_cores() ? kPollBudgetManyCores : kPollBudgetFewCores),
       poll_budget_(kPollBudgetMin) {
   process_->set_others_wait([this] { return is_wanted(); });
+  process_->set_expect_calls([this](Clock::time_point latest) { expect(latest); });
 }
 
 RecordLoop::~RecordLoop() {
@@ -64,6 +65,11 @@ RecordLoop::~RecordLoop() {
 
 void RecordLoop::wake() {
   if (!signal_event(command_.get())) log::error("cannot wake the record loop: {}", std::strerror(errno));
+}
+
+void RecordLoop::expect(Clock::time_point latest) {
+  polls_until_.store(latest, std::memory_order_relaxed);
+  wake();
 }
 
 void RecordLoop::start() {
@@ -297,7 +303,8 @@ bool RecordLoop::poll_on() {
   }
   if (std::exchange(polls_looked_for_, false)) return true;  // and records fetched, whose turn it may be
   if (process_->slicer().is_watching()) return longest_sleep() < kYieldEvery;  // then it is looked at again at once
-  const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
+  const auto until =
+      std::max(Clock::now() + poll_budget_ - kPollBudgetMin, polls_until_.load(std::memory_order_relaxed));
   CoreWatch core;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;

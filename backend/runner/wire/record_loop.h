@@ -46,6 +46,8 @@ class RecordLoop {
   uint64_t last_seq() const { return last_seq_; }
   // Looks at what the process is to do.
   void wake();
+  // Records will come soon: polls for them until then. By any thread.
+  void expect(std::chrono::steady_clock::time_point latest);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -101,7 +103,8 @@ class RecordLoop {
   bool polls_looked_for_ = false;         // by take_polls()
   std::set<uint64_t> taken_ahead_;        // numbers of records that take_polls() took, ahead of last_seq_
   const std::chrono::nanoseconds poll_budget_max_;
-  std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping
+  std::chrono::nanoseconds poll_budget_;                             // how long to poll before sleeping
+  std::atomic<Clock::time_point> polls_until_{Clock::time_point{}};  // at least
   std::thread thread_;
   std::optional<EarlyPolls> early_polls_;  // ends before the thread's own members
 };

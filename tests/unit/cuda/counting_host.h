@@ -8,7 +8,7 @@
 
 namespace bandsaw::cuda {
 
-struct CountingHost final : DeviceHost {
+struct CountingHost : DeviceHost {
   void run_callback(const HostCallback&, CUresult, Done) override {}
   void poisoned(CUresult) override {}
   void print(std::string_view) override {}

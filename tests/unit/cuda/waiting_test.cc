@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "backend/device/cuda/completions.h"
+#include "backend/device/cuda/patience.h"
 #include "backend/device/cuda/waiter.h"
+#include "tests/unit/cuda/counting_host.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -64,6 +66,40 @@ TEST(Waiter, WakesAThreadThatSleeps) {
     EXPECT_TRUE(soon([&] { return ran == i; }));
     std::this_thread::sleep_for(milliseconds(2));  // longer than it polls
   }
+}
+
+TEST(WaitLengths, ThoseThatAreAlikeSayWhenTheNextOneEnds) {
+  WaitLengths lengths;
+  EXPECT_FALSE(lengths.next().holds(milliseconds(32)));
+  lengths.ended(milliseconds(32));
+  EXPECT_FALSE(lengths.next().holds(milliseconds(32)));
+  lengths.ended(std::chrono::microseconds(32500));
+  EXPECT_FALSE(lengths.next().holds(milliseconds(31)));
+  EXPECT_TRUE(lengths.next().holds(milliseconds(32)));
+  EXPECT_TRUE(lengths.next().holds(milliseconds(33)));
+  EXPECT_FALSE(lengths.next().holds(milliseconds(34)));
+  lengths.ended(milliseconds(10));
+  EXPECT_FALSE(lengths.next().holds(milliseconds(10)));
+}
+
+TEST(Patience, NearTheEndOfAWaitCallsAreExpected) {
+  struct Host final : CountingHost {
+    void expect_calls(std::chrono::steady_clock::time_point latest) override {
+      ++times;
+      until = latest;
+    }
+    int times = 0;
+    std::chrono::steady_clock::time_point until;
+  } host;
+  WaitLengths lengths;
+  for (int i = 0; i < 2; ++i) lengths.ended(milliseconds(20));
+  const auto begun = std::chrono::steady_clock::now();
+  Patience patience(&lengths, &host);
+  while (std::chrono::steady_clock::now() - begun < milliseconds(15)) patience.pass();
+  EXPECT_EQ(host.times, 0);
+  EXPECT_TRUE(soon([&] { return patience.pass(), host.times == 1; }));
+  EXPECT_GE(host.until - begun, milliseconds(20));
+  patience.over();
 }
 
 // Events are numbers: an event is done when `done_up_to` has reached it.

@@ -228,6 +228,22 @@ TEST_F(Calls, SleepsWhenIdleAndWakesByTheKick) {
   EXPECT_EQ(ring.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
 }
 
+TEST_F(Calls, AreLookedForAsLongAsTheDeviceExpectsThem) {
+  TestRing ring = add_ring(0);
+  const auto sleeps = [&] { return TestRing::load(ring.header->host_sleeping) == 1; };
+  const auto lasts = [&] {
+    EXPECT_TRUE(TestRing::wait(sleeps));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    device_->host()->expect_calls(until);
+    EXPECT_TRUE(TestRing::wait([&] { return !sleeps(); }));
+    EXPECT_TRUE(TestRing::wait(sleeps));
+    return std::chrono::steady_clock::now() >= until;
+  };
+  bool any = false;
+  for (int i = 0; i < 20 && !any; ++i) any = lasts();  // not while somebody else wants the core
+  EXPECT_TRUE(any);
+}
+
 TEST_F(Calls, DroppedRingFinishesItsRecordsFirst) {
   TestRing ring = add_ring(0);
   make_context(ring);
