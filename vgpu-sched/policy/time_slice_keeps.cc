@@ -1,5 +1,6 @@
 // Who is to keep the engine in its pauses: the part of TimeSliceWeights that lags alone cannot steer.
 #include <algorithm>
+#include <utility>
 
 #include "vgpu-sched/policy/time_slice_weights.h"
 
@@ -11,6 +12,10 @@ namespace {
 constexpr double kTooLittle = 0.98, kClearlyTooLittle = 0.92, kFarTooLittle = 0.8;
 // Who is hardly idle pauses for this part of its work at most, or of a switch, which is what it would lose else.
 constexpr double kIdlePart = 1.0 / 3;
+// Over how long what a program gets done is compared, and what is clearly less than it was.
+constexpr double kRateOver = 1e9;  // ns
+constexpr Time kCompared = 2 * kSecond;
+constexpr double kClearlyLess = 0.9;
 
 }  // namespace
 
@@ -73,14 +78,30 @@ void TimeSliceWeights::fit_keeps() {
     const bool for_long = now_ - entry.behind_since >= (soon ? options_.keep_soon : options_.keep_after);
     if (!for_long || now_ < entry.keep_from || !gains_by_keeping(entry)) continue;
     entry.keeps = true;
-    entry.keep_from = entry.beside_at = now_;
+    entry.keep_from = entry.kept_since = entry.beside_at = now_;
     entry.keep_rests = 0;
+    entry.rate_before = now_ - std::exchange(shared_since_, now_) >= kCompared ? entry.rate : 0;
     entry.lag = 0;  // it could not have used it
     for (auto& [number, process] : entry.processes) {
       process.forget_yield();  // that of shorter time slices was another one
       process.restart(kLongest);
     }
   }
+}
+
+void TimeSliceWeights::note_rates(double span) {
+  if (span <= 0) return;
+  for (auto& [vgpu, entry] : entries_) {
+    const double done = std::exchange(entry.done, 0);
+    entry.rate += (done / span - entry.rate) * std::min(1.0, span / kRateOver);
+  }
+}
+
+// A program whose launches come one by one has work between the pauses of others, too. Where it keeps the engine it
+// pays for its own pauses.
+bool TimeSliceWeights::had_more_before(const Entry& entry) const {
+  return shared_since_ == entry.kept_since && now_ - entry.kept_since >= kCompared &&
+         entry.rate < kClearlyLess * entry.rate_before;
 }
 
 // Alone, it need not keep the engine; for a while it will again as soon as somebody comes back.
@@ -90,10 +111,11 @@ void TimeSliceWeights::review_keep(Entry& entry, bool others) {
     entry.keep_from = now_;
     entry.keep_rests = 0;
   }
-  const bool in_vain = entry.keep_rests > options_.keep_rests;
+  const bool in_vain = entry.keep_rests > options_.keep_rests || had_more_before(entry);
   const bool may = entry.active && entry.latency == 0 && entry.active_processes == 1;
   if (may && !in_vain && now_ - entry.beside_at <= options_.keep_alone) return;
   entry.keeps = false;
+  shared_since_ = now_;
   for (auto& [number, process] : entry.processes) process.forget_yield();
   const Time pause = std::min(options_.keep_again << std::min(entry.keep_fails, 10u), options_.keep_last);
   entry.keep_from = in_vain ? now_ + pause : now_;

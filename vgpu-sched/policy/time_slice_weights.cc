@@ -56,6 +56,7 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
   note(loads);
   share_out();
   settle_lags();
+  note_rates(static_cast<double>(span));
   fit_keeps();
   fit_slices();
 }
@@ -70,6 +71,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     const Time ended = load.measured - std::exchange(process.measured, load.measured);
     const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
+    found->second.done += static_cast<double>(std::max<Time>(own, 0));
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
     if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt_at = now_;
     if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;
@@ -281,7 +283,10 @@ void TimeSliceWeights::share_out() {
     if (entry.active) active.push_back(entry.share);
   }
   const double scale = scale_to_fill(active);
-  for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, scale) : 0;
+  for (auto& [vgpu, entry] : entries_) {
+    const double fraction = entry.active ? part_of(entry.share, scale) : 0;
+    if (std::exchange(entry.fraction, fraction) != fraction) shared_since_ = now_;
+  }
   for (Entry* const entry : begin) entry->lag += common * entry->fraction;
 }
 

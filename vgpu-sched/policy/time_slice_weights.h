@@ -91,7 +91,7 @@ struct TimeSliceOptions {
   // Who has been far behind for so long, its pauses counted as progress, is to keep the engine in them; sooner, and if
   // it is less far behind, who hardly pauses. Who rests more often all the same has longer pauses, and does not, until
   // this time is over; twice as long each time.
-  Time keep_after = 500 * kMillisecond, keep_soon = 200 * kMillisecond;
+  Time keep_after = 2500 * kMillisecond, keep_soon = 200 * kMillisecond;
   std::uint32_t keep_rests = 50;  // in a second
   Time keep_again = 5 * kSecond, keep_last = 60 * kSecond;
   Time keep_alone = 10 * kSecond;  // after so long alone it is found out anew whether it is to
@@ -179,10 +179,14 @@ class TimeSliceWeights {
     bool keeps = false;            // it is to keep the engine in its pauses
     Time keep_from = -kLongest;    // since then it does, or not before then
     double behind = 0;             // ns: of what it does alone, less than clearly too little
+    Time kept_since = 0;           // while it does
     Time behind_since = 0;         // since when that is much, while it does not
     Time beside_at = -kLongest;    // while it does: when others were there last
     std::uint32_t keep_rests = 0;  // while it does: rests in the second from keep_from on
     std::uint32_t keep_fails = 0;  // how often it was given up
+    double done = 0;               // ns of known launches since the last call of advance()
+    double rate = 0;               // of these in a ns, lately
+    double rate_before = 0;        // while it does: what `rate` was when it began to; 0: that is not known
     Time unbounded = 0;            // what `slice` would be without the bounds of others, where these make it shorter
     bool active = false;
   };
@@ -215,6 +219,8 @@ class TimeSliceWeights {
   Time probing(Entry& entry);
   void fit_keeps();
   void review_keep(Entry& entry, bool others);
+  void note_rates(double span);
+  bool had_more_before(const Entry& entry) const;
   bool is_hardly_idle(const Entry& entry) const;
   bool loses_by_switches(const Entry& entry) const;
   double most_behind(const Entry& entry) const { return entry.fraction * static_cast<double>(options_.lag_most); }
@@ -235,6 +241,7 @@ class TimeSliceWeights {
   std::map<VgpuId, Entry> entries_;
   std::map<VgpuId, Lengths> changed_;  // to what time slices were changed last, and whose
   Time changed_at_ = -kLongest;
+  Time shared_since_ = 0;  // as now: the same ones are active, with the same shares, and the same ones keep the engine
   Time now_ = 0;
   double left_ = 0;  // ns that those who rested were charged and did not have; below 0: had, and were not charged
 };

@@ -176,6 +176,26 @@ TEST_F(TimeSliceKeepsTest, WhoIssuesItsWorkSlowlyIsNotBehind) {
   EXPECT_GE(static_cast<double>((slow.steps - before) * slow.issue), 0.25 * 2e9);
 }
 
+// Who is idle for most of its time gains by the engine's being kept, unless its work is much slower then.
+TEST_F(TimeSliceKeepsTest, WhoGetsLessDoneByItDoesNotKeepTheEngine) {
+  for (const double slower : {0.0, 5.0}) {
+    start_over();
+    programs_.reserve(2);
+    Program& idles = add(1, 25, 100 * kMicrosecond, 300 * kMicrosecond);
+    idles.knows = true;
+    idles.slower = slower;
+    add(2, 75);
+    run_for(2 * kSecond);
+    EXPECT_FALSE(weights_.keeps(1));
+    const double before = progress(idles, 500 * kMillisecond);
+    run_for(2 * kSecond);
+    EXPECT_TRUE(weights_.keeps(1));
+    run_for(3 * kSecond);
+    EXPECT_EQ(weights_.keeps(1), slower == 0);
+    EXPECT_GE(progress(idles, kSecond), 0.9 * before) << slower;
+  }
+}
+
 // It comes back while the other has the engine, and so there are more switches than samples tell.
 TEST_F(TimeSliceKeepsTest, WhoKeepsTheEngineIsNotChargedForSwitchesToOneThatPauses) {
   programs_.reserve(2);
