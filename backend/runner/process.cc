@@ -463,6 +463,16 @@ void Process::fail(CUresult error) {
   for (const auto& [id, ring] : rings_) ring->set_sticky(error);
 }
 
+void Process::set_expect_calls(std::function<void(std::chrono::steady_clock::time_point)> expect) {
+  std::lock_guard lock(expect_mutex_);
+  expect_calls_ = std::move(expect);
+}
+
+void Process::expect_calls(std::chrono::steady_clock::time_point latest) {
+  std::lock_guard lock(expect_mutex_);
+  if (expect_calls_) expect_calls_(latest);
+}
+
 void Process::compiling(uint32_t kernels) {
   std::lock_guard lock(rings_mutex_);
   for (const auto& [id, ring] : rings_) ring->set_compiling(kernels);

@@ -44,10 +44,8 @@ class Process final : public DeviceHost {
   void set_waker(std::unique_ptr<Waker> waker) { waker_ = std::move(waker); }
   // Says whether rings hold more records; called on the thread that executes them. Set before the first record.
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
-  // Has whoever executes records look for them until then; called by any thread. Set before the first record.
-  void set_expect_calls(std::function<void(std::chrono::steady_clock::time_point)> expect) {
-    expect_calls_ = std::move(expect);
-  }
+  // Has whoever executes records look for them until then; called by any thread, and once this has returned no more.
+  void set_expect_calls(std::function<void(std::chrono::steady_clock::time_point)> expect);
   // What the guest is told that its device is; before the first ring.
   void set_identity(VgpuIdentity identity) { identity_ = std::move(identity); }
   void set_guard(const GuardSettings& settings) { guard_settings_ = settings; }
@@ -132,9 +130,7 @@ class Process final : public DeviceHost {
     usage_page_.count_time(engine, nanoseconds, bytes);
   }
   bool others_wait() override { return !others_wait_ || others_wait_(); }
-  void expect_calls(std::chrono::steady_clock::time_point latest) override {
-    if (expect_calls_) expect_calls_(latest);
-  }
+  void expect_calls(std::chrono::steady_clock::time_point latest) override;
   void* visible_host(uint64_t guest_address, uint64_t bytes) override {
     return memory_->visible_host(guest_address, bytes);
   }
@@ -193,7 +189,8 @@ class Process final : public DeviceHost {
   std::unique_ptr<GuestMemory> memory_;
   std::unique_ptr<Waker> waker_;
   std::function<bool()> others_wait_;
-  std::function<void(std::chrono::steady_clock::time_point)> expect_calls_;
+  std::mutex expect_mutex_;
+  std::function<void(std::chrono::steady_clock::time_point)> expect_calls_;  // guarded by expect_mutex_
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   std::atomic<bool> protocol_broken_{false};
   std::mutex rings_mutex_;

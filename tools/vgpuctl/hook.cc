@@ -1,6 +1,7 @@
 // hook: called by libvirt while a domain starts, through the script of hypervisor/libvirt/hook. It may not call
 // libvirt.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <chrono>

@@ -92,8 +92,8 @@ void TimeSliceWeights::fit_keeps() {
 void TimeSliceWeights::note_rates(double span) {
   if (span <= 0) return;
   for (auto& [vgpu, entry] : entries_) {
-    const double done = std::exchange(entry.done, 0);
-    entry.rate += (done / span - entry.rate) * std::min(1.0, span / kRateOver);
+    const double own = std::exchange(entry.own, 0);
+    entry.rate += (own / span - entry.rate) * std::min(1.0, span / kRateOver);
   }
 }
 

@@ -71,7 +71,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     const Time ended = load.measured - std::exchange(process.measured, load.measured);
     const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
-    found->second.done += static_cast<double>(std::max<Time>(own, 0));
+    found->second.own += static_cast<double>(std::max<Time>(own, 0));
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
     if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt_at = now_;
     if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;

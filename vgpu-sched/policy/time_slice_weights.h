@@ -184,7 +184,7 @@ class TimeSliceWeights {
     Time beside_at = -kLongest;    // while it does: when others were there last
     std::uint32_t keep_rests = 0;  // while it does: rests in the second from keep_from on
     std::uint32_t keep_fails = 0;  // how often it was given up
-    double done = 0;               // ns of known launches since the last call of advance()
+    double own = 0;                // ns of known launches since the last call of advance()
     double rate = 0;               // of these in a ns, lately
     double rate_before = 0;        // while it does: what `rate` was when it began to; 0: that is not known
     Time unbounded = 0;            // what `slice` would be without the bounds of others, where these make it shorter

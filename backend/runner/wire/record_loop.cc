@@ -58,6 +58,7 @@ RecordLoop::RecordLoop(Process* process, UniqueFd kick)
 
 RecordLoop::~RecordLoop() {
   early_polls_.reset();
+  process_->set_expect_calls(nullptr);
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();

@@ -1,6 +1,7 @@
 #include "tools/fleet/slurm/request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
