@@ -33,7 +33,8 @@ def version(release: str) -> str:
     if not match:
         raise Failure("debian/changelog does not begin with `bandsaw (VERSION)`")
     when = _git("log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd.%h")
-    return f"{match.group(1)}+git{when}~deb{debian_root.RELEASES[release]}"
+    of_release = "" if release == "sid" else f"~deb{debian_root.RELEASES[release]}"  # newer than any release's
+    return f"{match.group(1)}+git{when}{of_release}"
 
 
 def _prepare(root: pathlib.Path, release: str) -> None:
