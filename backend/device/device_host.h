@@ -49,7 +49,8 @@ class DeviceHost {
   // Whether another thread of the guest has a call waiting for the thread that now calls the device. Only from inside
   // the device's methods for synchronising and copying, on their caller's thread.
   virtual bool others_wait() { return true; }
-  // A wait is about to end, at this time at the latest: who was told that it has will call again at once. By any thread.
+  // A wait is about to end, at this time at the latest: who was told that it has will call again at once. By any
+  // thread.
   virtual void expect_calls(std::chrono::steady_clock::time_point /*latest*/) {}
   // A device-visible region at this guest address outside the window (registered host memory), or nullptr.
   // Must be callable from a kernel's slow path: no allocation.
