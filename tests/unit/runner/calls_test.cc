@@ -228,20 +228,6 @@ TEST_F(Calls, SleepsWhenIdleAndWakesByTheKick) {
   EXPECT_EQ(ring.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
 }
 
-TEST_F(Calls, AreLookedForAsLongAsTheDeviceExpectsThem) {
-  TestRing ring = add_ring(0);
-  const auto sleeps = [&] { return TestRing::load(ring.header->host_sleeping) == 1; };
-  bool awake = false;  // not while somebody else wants the core
-  for (int i = 0; i < 20 && !awake; ++i) {
-    EXPECT_TRUE(TestRing::wait(sleeps));
-    device_->host()->expect_calls(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    awake = !sleeps();
-  }
-  EXPECT_TRUE(awake);
-  EXPECT_TRUE(TestRing::wait(sleeps)) << "no longer than that";
-}
-
 TEST_F(Calls, DroppedRingFinishesItsRecordsFirst) {
   TestRing ring = add_ring(0);
   make_context(ring);
