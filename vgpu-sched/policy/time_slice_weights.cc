@@ -69,10 +69,10 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     if (found == entries_.end()) continue;
     TimeSliceProcess& process = found->second.processes[load.process];
     const Time ended = load.measured - std::exchange(process.measured, load.measured);
-    const Time own = load.own - std::exchange(process.own, load.own);
+    const Time own = std::max<Time>(load.own - std::exchange(process.own, load.own), 0);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
-    found->second.own += static_cast<double>(std::max<Time>(own, 0));
-    process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
+    found->second.own += static_cast<double>(own);
+    process.unrested_own = std::min(process.unrested_own + own, process.unrested);
     if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt_at = now_;
     if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;
     const Time paused = load.paused - std::exchange(process.paused, load.paused);

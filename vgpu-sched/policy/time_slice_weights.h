@@ -178,8 +178,8 @@ class TimeSliceWeights {
     std::uint32_t probes = 0;
     bool keeps = false;            // it is to keep the engine in its pauses
     Time keep_from = -kLongest;    // since then it does, or not before then
-    double behind = 0;             // ns: of what it does alone, less than clearly too little
     Time kept_since = 0;           // while it does
+    double behind = 0;             // ns: of what it does alone, less than clearly too little
     Time behind_since = 0;         // since when that is much, while it does not
     Time beside_at = -kLongest;    // while it does: when others were there last
     std::uint32_t keep_rests = 0;  // while it does: rests in the second from keep_from on

@@ -292,7 +292,7 @@ class CudaDevice final : public Device, public GivesAgain {
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
   // One that may last.
-  Patience begin_wait();
+  AdaptiveWait begin_wait();
   // For a wait that may be over at once, first on the caller's thread, as long as nobody needs that and it takes no
   // longer than handing it to another one would. A call whose query says that it is over does not block.
   bool is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,

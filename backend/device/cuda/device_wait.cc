@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "backend/device/cuda/adaptive_wait.h"
 #include "backend/device/cuda/cuda_device.h"
-#include "backend/device/cuda/patience.h"
 #include "memory/base/yield.h"
 
 namespace bandsaw::cuda {
@@ -16,10 +16,10 @@ constexpr std::chrono::microseconds kPollFewCores{1000}, kPollManyCores{5000};
 
 // The call, when it does not block any more: the driver's own waits take a whole processor.
 template <class Ask>
-std::function<CUresult()> patiently(Patience patience, Ask ask, std::function<CUresult()> call) {
-  return [patience, ask, call = std::move(call)]() mutable {
-    while (ask() == CUDA_ERROR_NOT_READY) patience.pass();
-    patience.over();
+std::function<CUresult()> asking(AdaptiveWait waiting, Ask ask, std::function<CUresult()> call) {
+  return [waiting, ask, call = std::move(call)]() mutable {
+    while (ask() == CUDA_ERROR_NOT_READY) waiting.pass();
+    waiting.over();
     return call();
   };
 }
@@ -103,7 +103,9 @@ void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, co
 }
 
 // On few cores who polls would only keep the guest's thread from its own.
-Patience CudaDevice::begin_wait() { return has_many_cores() ? Patience(&wait_lengths_, host_) : Patience(); }
+AdaptiveWait CudaDevice::begin_wait() {
+  return has_many_cores() ? AdaptiveWait(&wait_lengths_, host_) : AdaptiveWait();
+}
 
 // True: it was, and `done` was told.
 bool CudaDevice::is_soon_over(const CudaContextRef& context, const std::function<CUresult()>& query,
@@ -132,13 +134,13 @@ void CudaDevice::wait_streams_soon(const CudaContextRef& context, std::vector<CU
     }
     return CUDA_SUCCESS;
   };
-  Patience patience = begin_wait();
+  AdaptiveWait waiting = begin_wait();
   if (is_soon_over(context, ask, call, done)) return;
   Streams::Ends ends;
   if (enter(context) == CUDA_SUCCESS) ends = streams_->ends_of(context, streams);
-  auto call_then = [this, patience, ends = std::move(ends), call = std::move(call)]() mutable {
-    streams_->wait(ends, &patience);
-    patience.over();
+  auto call_then = [this, waiting, ends = std::move(ends), call = std::move(call)]() mutable {
+    streams_->wait(ends, &waiting);
+    waiting.over();
     return call();  // which does not block any more, and tells a failure
   };
   wait(context, std::move(call_then), std::move(done));
@@ -247,9 +249,9 @@ void CudaDevice::event_synchronize(const EventRef& event, Done done) {
     if (result == CUDA_SUCCESS) as(event).reached(place);
     if (done) done(result);
   };
-  Patience patience = begin_wait();
+  AdaptiveWait waiting = begin_wait();
   if (is_soon_over(as(event).context, ask, synchronize, note)) return;
-  wait(as(event).context, patiently(patience, ask, synchronize), note);
+  wait(as(event).context, asking(waiting, ask, synchronize), note);
 }
 
 // What is ours on the stream, as the end of a time slice, is not the program's to wait for. The legacy stream stands

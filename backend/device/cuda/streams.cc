@@ -109,12 +109,12 @@ CUresult Streams::leave(const std::shared_ptr<CudaStream>& stream) {
   return completions_->after(stream, [](CUresult) {});
 }
 
-CUresult Streams::wait(const End& end, Patience* patience) const {
+CUresult Streams::wait(const End& end, AdaptiveWait* waiting) const {
   for (;;) {
     if (!end.context->alive) return CUDA_SUCCESS;  // its work went with it
     const CUresult result = driver_->cuEventQuery(end.event);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    patience->pass();
+    waiting->pass();
   }
 }
 
@@ -124,8 +124,8 @@ CUresult Streams::settle(const CudaContextRef& context) {
     const auto lock = lock_captures();
     if (const CUresult result = put_on_all(context, &ends)) return result;
   }
-  Patience patience;
-  return wait(ends, &patience);
+  AdaptiveWait waiting;
+  return wait(ends, &waiting);
 }
 
 Streams::Ends Streams::ends_of(const CudaContextRef& context, std::span<const CUstream> streams) {
@@ -138,9 +138,9 @@ Streams::Ends Streams::ends_of(const CudaContextRef& context, std::span<const CU
   return ends;
 }
 
-CUresult Streams::wait(const Ends& ends, Patience* patience) const {
+CUresult Streams::wait(const Ends& ends, AdaptiveWait* waiting) const {
   for (const EndRef& end : ends) {
-    if (const CUresult result = wait(*end, patience)) return result;
+    if (const CUresult result = wait(*end, waiting)) return result;
   }
   return CUDA_SUCCESS;
 }

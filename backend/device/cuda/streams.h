@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
+#include "backend/device/cuda/adaptive_wait.h"
 #include "backend/device/cuda/completions.h"
 #include "backend/device/cuda/event_pool.h"
 #include "backend/device/cuda/objects.h"
-#include "backend/device/cuda/patience.h"
 
 namespace bandsaw::cuda {
 
@@ -55,7 +55,7 @@ class Streams {
   // None: some stream captures, or the driver will not.
   Ends ends_of(const CudaContextRef& context, std::span<const CUstream> streams);
   // Blocks.
-  CUresult wait(const Ends& ends, Patience* patience) const;
+  CUresult wait(const Ends& ends, AdaptiveWait* waiting) const;
 
  private:
   // Of the work that a stream had; its event is kept for others when nobody waits any more.
@@ -76,7 +76,7 @@ class Streams {
   void note_legacy_end(const CudaStream& stream);
   CUresult put(CUstream stream, const CudaContextRef& context, Ends* ends);
   CUresult put_on_all(const CudaContextRef& context, Ends* ends);
-  CUresult wait(const End& end, Patience* patience) const;
+  CUresult wait(const End& end, AdaptiveWait* waiting) const;
 
   const DriverRef driver_;
   Completions* const completions_;

@@ -6,8 +6,8 @@
 #include <latch>
 #include <thread>
 
+#include "backend/device/cuda/adaptive_wait.h"
 #include "backend/device/cuda/completions.h"
-#include "backend/device/cuda/patience.h"
 #include "backend/device/cuda/waiter.h"
 #include "tests/unit/cuda/counting_host.h"
 
@@ -82,7 +82,7 @@ TEST(WaitLengths, ThoseThatAreAlikeSayWhenTheNextOneEnds) {
   EXPECT_FALSE(lengths.next().holds(milliseconds(10)));
 }
 
-TEST(Patience, NearTheEndOfAWaitCallsAreExpected) {
+TEST(AdaptiveWait, NearTheEndOfAWaitCallsAreExpected) {
   using Clock = std::chrono::steady_clock;
   struct Host final : CountingHost {
     void expect_calls(Clock::time_point latest) override {
@@ -95,8 +95,8 @@ TEST(Patience, NearTheEndOfAWaitCallsAreExpected) {
     WaitLengths lengths;
     for (int waits = 0; waits < 2; ++waits) lengths.ended(milliseconds(20));
     const auto begun = Clock::now();
-    Patience patience(&lengths, &host);
-    while (Clock::now() - begun < milliseconds(22)) patience.pass();
+    AdaptiveWait waiting(&lengths, &host);
+    while (Clock::now() - begun < milliseconds(22)) waiting.pass();
     if (host.told == Clock::time_point{}) continue;
     EXPECT_GE(host.told - begun, milliseconds(19));
     EXPECT_GE(host.until - begun, milliseconds(20));

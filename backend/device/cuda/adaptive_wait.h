@@ -10,14 +10,14 @@
 
 namespace bandsaw::cuda {
 
-class Patience {
+class AdaptiveWait {
  public:
   using Clock = std::chrono::steady_clock;
 
   // The wait begins now, maybe on another thread than passes the time.
-  Patience() = default;
+  AdaptiveWait() = default;
   // As far as the last waits tell, it is awake at the end, and so is who executes calls. Both outlive this.
-  Patience(WaitLengths* lengths, DeviceHost* host) : lengths_(lengths), host_(host), end_(lengths->next()) {}
+  AdaptiveWait(WaitLengths* lengths, DeviceHost* host) : lengths_(lengths), host_(host), end_(lengths->next()) {}
 
   // Passes the time until the caller asks again.
   void pass() {
