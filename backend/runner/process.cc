@@ -11,8 +11,6 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr unsigned kWorkers = 2;
-// So many waiting records are looked through for what may go past the rest.
-constexpr size_t kScanAhead = 256;
 // How often a launch asks whether its kernel has been compiled.
 constexpr std::chrono::nanoseconds kCompilerProbe = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kWordProbe = std::chrono::microseconds(30);
@@ -263,10 +261,11 @@ void Process::perform_waiting(size_t at) {
   perform(entry.ring, entry.record, entry.bytes);
 }
 
-// Some wait for an engine whose gate may be open now.
+// Some wait for an engine whose gate may be open now, or for a gate that lets other streams in.
 bool Process::some_may_pass() const {
+  const bool streams = waiting_.streams() > 1;
   for (unsigned engine = 0; engine < kEngines; ++engine) {
-    if (waiting_.any_of(engine) && !gate_.waits(engine)) return true;
+    if (waiting_.any_of(engine) && (!gate_.waits(engine) || (streams && gate_.lets_streams_in(engine)))) return true;
   }
   return false;
 }
@@ -278,10 +277,10 @@ bool Process::pass_others() {
   bool passed = false;
   pieces_.nobody_wants();
   WaitingUses ahead(&apart_);
-  for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
+  for (size_t at = 0; at < waiting_.size();) {
     const WaitingRecords::Entry& entry = waiting_[at];
-    const bool closed = entry.engine && gate_.waits(index_of(*entry.engine));
-    if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(entry.ring, entry.record)) {
+    const auto closed = [&] { return entry.engine && !gate_.may_enter(index_of(*entry.engine), entry.use.stream); };
+    if (waiting_.lets_past(entry, ahead) && !closed() && pass_gate(entry.ring, entry.record)) {
       passed = true;
       perform_waiting(at);
     } else {
@@ -330,11 +329,10 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
                                                     part_of_device(args->launch)));
   }
   std::optional<Bulk> bulk = bulk_of_record(record);
-  if (bulk && bulk->engine == Engine::kCompute) {
-    const uint64_t stream = stream_key(wire::handle_at(record, record.info->stream), ring->id());
-    bulk->id = identify(bulk->kind, bulk->bytes, record.context, stream);
-  }
-  return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1);
+  const int32_t at = record.info->stream;
+  const uint64_t stream = at < 0 ? 0 : stream_key(wire::handle_at(record, at), ring->id());
+  if (bulk && bulk->engine == Engine::kCompute) bulk->id = identify(bulk->kind, bulk->bytes, record.context, stream);
+  return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1, stream);
 }
 
 // Of the SMs: under MPS others run on the rest meanwhile.
@@ -344,8 +342,8 @@ double Process::part_of_device(const vgpu_launch& launch) const {
   return std::min(1.0, blocks / shared_sms_);
 }
 
-bool Process::pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units) {
-  return passed_gate(engine, bulk ? pieces_.enter(*bulk) : gate_.enter(engine, units));
+bool Process::pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units, uint64_t stream) {
+  return passed_gate(engine, bulk ? pieces_.enter(*bulk) : gate_.enter(engine, units, stream));
 }
 
 bool Process::passed_gate(unsigned engine, bool open) {
@@ -370,7 +368,7 @@ bool Process::pass_gates(const ExecRef& exec, const LaunchId& id) {
   const auto units = [&](unsigned engine) {
     return exec->nodes[engine] + exec->bytes[engine] / CopyPieces::kUnitBytes;
   };
-  if (const auto bulk = bulk_of(exec)) return pass_gate(kCompute, bulk, 1);
+  if (const auto bulk = bulk_of(exec)) return pass_gate(kCompute, bulk, 1, id.stream);
   unsigned last = 0;
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (units(engine) != 0) last = engine;
@@ -379,7 +377,7 @@ bool Process::pass_gates(const ExecRef& exec, const LaunchId& id) {
     return passed_gate(kCompute, gate_.enter_launch(id, 1, std::max<uint64_t>(units(kCompute), 1)));
   for (unsigned engine = 0; engine <= last; ++engine) {
     if (units(engine) == 0 && last != 0) continue;  // an empty graph passes as a launch does
-    if (pass_gate(engine, std::nullopt, std::max<uint64_t>(units(engine), 1))) continue;
+    if (pass_gate(engine, std::nullopt, std::max<uint64_t>(units(engine), 1), id.stream)) continue;
     while (engine-- > 0) gate_.take_back(engine, units(engine));
     return false;
   }

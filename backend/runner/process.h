@@ -97,9 +97,14 @@ class Process final : public DeviceHost {
     return at_gate_ || at_compiler_ || at_word_ || at_swapper_ || slicer_->at_gate() || pieces_.at_gate() ||
            unsettled_ || standstill_.wanted();
   }
+  // What waits at a gate waits for the end of this process's own time slices, and for nothing else.
+  bool waits_for_own_end() const {
+    return at_gate_ && !at_compiler_ && !at_word_ && !at_swapper_ && !unsettled_ && !standstill_.wanted() &&
+           !gate_.kept_out();
+  }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const {
-    return waiting_.holds(ring) || slicer_->holds(ring) || pieces_.holds(&ring);
+    return ring.waiting != 0 || slicer_->holds(ring) || pieces_.holds(&ring);
   }
   // Work whose first part was executed is still to be issued.
   bool busy() const { return slicer_->busy() || pieces_.busy(); }
@@ -140,7 +145,7 @@ class Process final : public DeviceHost {
       : gate_(clock), swapper_(&usage_page_, clock), standstill_(&gate_, clock), memory_(std::move(memory)) {}
   bool begin(const CommandRingRef& ring, const Record& record, wire::CheckedRecord* checked);
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
-  bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
+  bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units, uint64_t stream);
   bool passed_gate(unsigned engine, bool open);
   double part_of_device(const vgpu_launch& launch) const;
   bool pass_gates(const ExecRef& exec, const LaunchId& id);

@@ -67,7 +67,7 @@ bool CopyPieces::enter(const Bulk& bulk) {
   cut_ = first_ < bulk.bytes;
   if (cut_) return gate_.enter_alone(engine, units_of(bulk, first_));
   if (bulk.id && gate_.counts_launches()) return gate_.enter_launch(*bulk.id);
-  return gate_.enter(engine, units_of(bulk, bulk.bytes));
+  return gate_.enter(engine, units_of(bulk, bulk.bytes), bulk.id ? bulk.id->stream : 0);
 }
 
 CUresult CopyPieces::issue(Run& run, uint64_t most) {

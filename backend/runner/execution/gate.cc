@@ -1,5 +1,7 @@
 #include "backend/runner/execution/gate.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -15,10 +17,10 @@ namespace {
 constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
 // How long time slices are where no arbiter has set it. They are measured there too.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
-// At a gate that stands wide open: units of a time slice, and time slices at a time. Together they let a program run as
-// far ahead of the device as the driver would, about a thousand launches.
+// At a gate that stands wide open: units of a time slice, and time slices at a time of a stream, and of all. The first
+// two let a stream run as far ahead of the device as the driver would, about a thousand launches.
 constexpr uint64_t kWideUnits = 64;
-constexpr uint32_t kWideDepth = 16;
+constexpr uint32_t kWideDepth = 16, kWideDepthMost = 64;
 // Of a time slice of graphs that fill no quantum, where nobody else has the device: to measure one costs 5 us or more.
 constexpr uint64_t kGraphUnits = 512;
 // After a pause of this length the next work may be of another length: what was proven is forgotten.
@@ -27,6 +29,9 @@ constexpr std::chrono::milliseconds kForget{50};
 constexpr uint32_t kKnownInARow = 16;
 
 }  // namespace
+
+GateView::GateView(const Clock* clock)
+    : clock_(*clock), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), launch_times_(clock) {}
 
 void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) {
   grant_page_ = grant_page;
@@ -44,14 +49,14 @@ void GateView::ring_doorbell() {
   if (!signal_event(doorbell_.get())) log::warn("the arbiter's doorbell: {}", std::strerror(errno));
 }
 
-bool GateView::enter(unsigned engine, uint64_t units) {
+bool GateView::enter(unsigned engine, uint64_t units, uint64_t stream) {
   if (!grant_page_) return true;
-  if (!join(engine, units, 0)) return false;
+  if (!join(engine, {.units = units, .stream = stream})) return false;
   note_other_work(engine);
   return true;
 }
 
-bool GateView::join(unsigned engine, uint64_t units, uint64_t known_ns) {
+bool GateView::join(unsigned engine, const Work& work) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
   if (engine == kCompute && slice.begun && seen_over()) close(engine);
@@ -59,26 +64,34 @@ bool GateView::join(unsigned engine, uint64_t units, uint64_t known_ns) {
     const Clock::Point now = clock_.now();
     state.in_time = now - slice.since < std::chrono::nanoseconds(quantum_ns());
     if (engine == kCompute) last_entered_ = now;
-    if (state.in_time && (slice.units + units <= slice.limit || holds_graph(slice, units, known_ns))) {
-      slice.units += units;
+    if (state.in_time && (slice.units + work.units <= slice.limit || holds_graph(slice, work))) {
+      if (!may_join(state, work.stream)) return false;
+      slice.units += work.units;
+      if (engine == kCompute) stream_depths_.add(&slice.streams, work.stream);
       return true;
     }
     close(engine);
   }
-  if (!begin(engine, false, known_ns != 0)) return false;
-  slice.units = units;
-  return true;
+  return begin(engine, work, false);
+}
+
+// A stream that would have to wait for the ends of its time slices does not prolong those of others either.
+bool GateView::may_join(EngineState& state, uint64_t stream) {
+  const TimeSlice& slice = state.slice;
+  if (!slice.counted || stream == 0 || slice.streams.contains(stream)) return true;
+  const Gate& gate = grant_page_->gates[slot_][kCompute];
+  return has_room(state, depth(state, gate, false), stream, true);
 }
 
 // A graph of many nodes is many units, and would be a time slice of its own.
-bool GateView::holds_graph(const TimeSlice& slice, uint64_t units, uint64_t known_ns) const {
-  return units > 1 && known_ns != 0 && slice.alone && is_alone() && slice.units + units <= kGraphUnits &&
-         slice.own_ns + known_ns <= quantum_ns();
+bool GateView::holds_graph(const TimeSlice& slice, const Work& work) const {
+  return work.units > 1 && work.known_ns != 0 && slice.alone && is_alone() && slice.units + work.units <= kGraphUnits &&
+         slice.own_ns + work.known_ns <= quantum_ns();
 }
 
 bool GateView::enter_alone(unsigned engine, uint64_t units, const std::optional<LaunchId>& id) {
   if (!grant_page_) return true;
-  if (!begin_alone(engine, units)) return false;
+  if (!begin_alone(engine, {.units = units})) return false;
   note_other_work(engine);
   if (id && beside_others_) note_part(*id);
   return true;
@@ -97,11 +110,9 @@ void GateView::note_part(const LaunchId& id) {
   state.slice.known_units = state.slice.units;
 }
 
-bool GateView::begin_alone(unsigned engine, uint64_t units) {
+bool GateView::begin_alone(unsigned engine, const Work& work) {
   if (engine_states_[engine].slice.begun) close(engine);
-  if (!begin(engine, true, false)) return false;
-  engine_states_[engine].slice.units = units;
-  return true;
+  return begin(engine, work, true);
 }
 
 bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
@@ -110,10 +121,10 @@ bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   TimeSlice& slice = engine_states_[kCompute].slice;
   const LaunchTimes::Known known = launch_times_.find(id, is_alone());
   if (known.sample && may_learn() && !stream_eras_.any_of_the_past()) {
-    if (!begin_alone(kCompute, units)) return false;
+    if (!begin_alone(kCompute, {.units = units, .stream = id.stream})) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
-  } else if (!join(kCompute, units, known.ns)) {
+  } else if (!join(kCompute, {units, known.ns, id.stream})) {
     return false;
   }
   note_step_within();
@@ -159,6 +170,7 @@ void GateView::enter_unasked(unsigned engine) {
   const bool counted = is_governed();
   if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = clock_.now()});
+  if (engine == kCompute) stream_depths_.add(&state.slice.streams, 0);
   note_other_work(engine);
 }
 
@@ -293,28 +305,31 @@ uint32_t GateView::grid_slices_at_once(const EngineState& state) const {
   return unit_ps == 0 ? 1 : static_cast<uint32_t>(std::min<uint64_t>(quantum_ns() * 500 / unit_ps, kGateDepthMax));
 }
 
-// Whether one more time slice may be in flight. At an open gate the runner bounds their number. At a closed one the
-// arbiter does, and the runner always asks, so that the arbiter knows at each choice that more work waits. At both, a
-// time slice larger than any before is alone in flight: work that suddenly takes longer is noticed after one time slice
-// of it.
-bool GateView::has_room(EngineState& state, const Gate& gate, bool own_time_slice) {
-  if (gate.open.load(std::memory_order_relaxed) == kOpenWide) return is_below(state, kWideDepth);
+// How many time slices may be in flight. At an open gate the runner bounds their number. At a closed one the arbiter
+// does, and the runner always asks, so that the arbiter knows at each choice that more work waits. At both, a time
+// slice larger than any before is alone in flight: work that suddenly takes longer is noticed after one time slice of
+// it.
+GateView::Depth GateView::depth(const EngineState& state, const Gate& gate, bool own_time_slice) const {
+  if (gate.open.load(std::memory_order_relaxed) == kOpenWide) return {kWideDepth, kWideDepthMost};
   const bool grows = !own_time_slice && limit(state, gate) > state.proven.load(std::memory_order_relaxed);
-  if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
+  if (!grows && !gate.open.load(std::memory_order_relaxed)) return {};
   // One grid slice that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than
   // it.
   const bool alone = grows || state.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
-  const uint32_t depth = alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told;
-  return is_below(state, depth);
+  return {alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told, kGateDepthMax};
 }
 
-// Whether fewer time slices are in flight; if not, the end of one is what the runner waits for.
-bool GateView::is_below(EngineState& state, uint32_t depth) {
-  const uint32_t flying = state.in_flight;
-  if (flying < depth) return true;
+// Whether work of the stream may be put into one more time slice, or into the open one if it `joins`. Kernels of other
+// streams run for as long as they like, and may even wait for this one: their time slices count only where the stream
+// has enough of its own. If it may not, the end of one is what the runner waits for.
+bool GateView::has_room(EngineState& state, const Depth& depth, uint64_t stream, bool joins) const {
+  const uint32_t flying = state.in_flight, others = joins && flying != 0 ? flying - 1 : flying;
+  if (others < depth.of_stream) return true;
+  if (stream != 0 && others < depth.of_all && stream_depths_.of(stream) < depth.of_stream) return true;
   state.wait_word = &state.in_flight;
   state.wait_seen = flying;
+  state.waits_below = depth;
   return false;
 }
 
@@ -425,11 +440,12 @@ void GateView::wait(std::chrono::nanoseconds most) {
   if (count != 0) futex_wait_any({words.data(), count}, most.count());
 }
 
-bool GateView::begin(unsigned engine, bool own_time_slice, bool known) {
+bool GateView::begin(unsigned engine, const Work& work, bool own_time_slice) {
   EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
   const bool counted = state.asking || !grant_page_->no_arbiter.load(std::memory_order_relaxed);
-  if (counted && !state.asking && !has_room(state, gate, own_time_slice)) return false;
+  if (counted && !state.asking && !has_room(state, depth(state, gate, own_time_slice), work.stream, false))
+    return false;
   const bool open = counted && !state.asking && permitted(gate);
   if (counted && !open && !granted(state, gate)) return false;
   state.granted = counted && !open;
@@ -439,10 +455,11 @@ bool GateView::begin(unsigned engine, bool own_time_slice, bool known) {
   start(engine, {.begun = true,
                  .counted = counted,
                  .wide = open && engine == kCompute && gate.open.load(std::memory_order_relaxed) == kOpenWide,
-                 .begun_by_known = known,
-                 .units = 0,
+                 .begun_by_known = !own_time_slice && work.known_ns != 0,
+                 .units = work.units,
                  .limit = own_time_slice ? 1 : limit(state, gate),
                  .since = now});
+  if (engine == kCompute) stream_depths_.add(&state.slice.streams, work.stream);
   return true;
 }
 
@@ -454,6 +471,7 @@ void GateView::close(unsigned engine, Ended also) {
     const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
     learn(engine_states_[engine], slice.units, own_ns ? own_ns : busy_ns);
     prove(engine_states_[engine], slice.units);
+    if (engine == kCompute) stream_depths_.end(slice.streams);
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
     if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
     if (slice.wide && slice.known && slice.alone && !slice.sample) learn_gaps(slice, busy_ns);

@@ -22,6 +22,7 @@
 #include "backend/runner/execution/keep_trial.h"
 #include "backend/runner/execution/launch_times.h"
 #include "backend/runner/execution/step_times.h"
+#include "backend/runner/execution/stream_depths.h"
 #include "backend/runner/execution/stream_eras.h"
 #include "memory/base/unique_fd.h"
 
@@ -39,9 +40,12 @@ class GateView {
   using Ended = std::function<void(uint64_t busy_ns)>;
 
   // `clock` outlives this.
-  explicit GateView(const Clock* clock = &Clock::system()) : clock_(*clock), launch_times_(clock) {}
+  explicit GateView(const Clock* clock = &Clock::system());
   GateView(const GateView&) = delete;
 
+  // A descriptor that becomes readable when one of its time slices ends while listen() is on.
+  int wake() const { return wake_.get(); }
+  void listen(bool on) { listens_ = on; }
   // Call before the first record; without it, all work passes. `grant_page` outlives this and the device.
   void connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell);
   void set_device(Device* device) { device_ = device; }
@@ -52,9 +56,10 @@ class GateView {
   // enter_launch() is to be called rather than enter().
   bool counts_launches() const { return grant_page_ && (beside_others_ || is_wide_open(kCompute)); }
 
-  // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
+  // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy. `stream`: of
+  // work for the compute engine, as LaunchId::stream; 0: not known.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
-  bool enter(unsigned engine, uint64_t units);
+  bool enter(unsigned engine, uint64_t units, uint64_t stream = 0);
   // As enter, for a launch, a graph, a fill or a copy within the device where counts_launches(). At a gate that is wide
   // open a time slice that holds nothing else is charged what these take by themselves, as far as that is known, if it
   // was measured to take longer. Some are time slices of their own for this; call launched() when it is on the device,
@@ -72,6 +77,16 @@ class GateView {
   void leave(unsigned engine, Ended done);
   // The last enter returned false, and the word that it waits for has not changed since.
   bool waits(unsigned engine) const { return is_waiting(engine_states_[engine]); }
+  // What it waits for is the end of time slices of some streams: work of others may enter.
+  bool lets_streams_in(unsigned engine) const {
+    const EngineState& state = engine_states_[engine];
+    return engine == kCompute && state.wait_word == &state.in_flight && state.wait_seen < state.waits_below.of_all;
+  }
+  // Whether to call enter() for work of the stream.
+  bool may_enter(unsigned engine, uint64_t stream) const {
+    return !waits(engine) ||
+           (lets_streams_in(engine) && stream_depths_.of(stream) < engine_states_[engine].waits_below.of_stream);
+  }
   // After enter returned false: sleeps until it may return true for one of the engines, at most for `most`.
   void wait(std::chrono::nanoseconds most);
   // The arbiter has yet to answer: others have the engine. (The other reason to wait: enough of this process is on it.)
@@ -146,13 +161,18 @@ class GateView {
     uint64_t work_ns = 0;
     uint64_t own_ns = 0;        // the same, whatever part of the device they use
     double left_to_others = 0;  // sum, over its launches, of the part of the device that others may use meanwhile
-    uint64_t era = 0;           // of compute work: StreamEras
+    StreamSet streams{};        // of compute work, as the next
+    uint64_t era = 0;           // StreamEras
     bool alone = false;         // no other program had the device when it began
     bool may_learn = false;     // as may_learn(), when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     bool sample_waited = true;         // Device::time_slice_waits, when that had been issued
     uint64_t units = 0, limit = 0;
     Clock::Point since;
+  };
+  // Time slices in flight: of a stream, and of all where that stream has few. As a rule the arbiter bounds them.
+  struct Depth {
+    uint32_t of_stream = ~0u, of_all = ~0u;
   };
   struct EngineState {
     TimeSlice slice;
@@ -167,23 +187,29 @@ class GateView {
     // The word that the last enter waits for, and the value that it saw; null: it returned true.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;
+    Depth waits_below;  // where that is the end of time slices
   };
 
   static bool is_waiting(const EngineState& state) {
     return state.wait_word && state.wait_word->load(std::memory_order_relaxed) == state.wait_seen;
   }
 
-  bool join(unsigned engine, uint64_t units, uint64_t known_ns);
-  bool holds_graph(const TimeSlice& slice, uint64_t units, uint64_t known_ns) const;
-  bool begin_alone(unsigned engine, uint64_t units);
+  // What enters; `known_ns` is 0 where that is not known.
+  struct Work {
+    uint64_t units = 1, known_ns = 0, stream = 0;
+  };
+  bool join(unsigned engine, const Work& work);
+  bool holds_graph(const TimeSlice& slice, const Work& work) const;
+  bool begin_alone(unsigned engine, const Work& work);
   void note_other_work(unsigned engine);
   void note_part(const LaunchId& id);
   void note_stream(uint64_t stream);
-  bool begin(unsigned engine, bool own_time_slice, bool known);
+  bool begin(unsigned engine, const Work& work, bool own_time_slice);
   void start(unsigned engine, const TimeSlice& slice);
   void close(unsigned engine, Ended also = nullptr);
-  bool has_room(EngineState& state, const Gate& gate, bool own_time_slice);
-  static bool is_below(EngineState& state, uint32_t depth);
+  bool may_join(EngineState& state, uint64_t stream);
+  Depth depth(const EngineState& state, const Gate& gate, bool own_time_slice) const;
+  bool has_room(EngineState& state, const Depth& depth, uint64_t stream, bool joins) const;
   bool permitted(Gate& gate);
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
@@ -218,6 +244,8 @@ class GateView {
   GrantPage* grant_page_ = nullptr;
   uint32_t slot_ = 0;
   UniqueFd doorbell_;
+  const UniqueFd wake_;
+  std::atomic<bool> listens_{false};
   Device* device_ = nullptr;
   std::array<EngineState, kEngines> engine_states_;
   LaunchTimes launch_times_;
@@ -226,6 +254,7 @@ class GateView {
   uint64_t stream_ = 0;          // where the last compute work went; 0: not known
   Clock::Point first_since_rest_{}, last_entered_{};  // of compute work
   StreamEras stream_eras_;
+  StreamDepths stream_depths_;  // of compute work
   StepTimes step_times_;
   Clock::Point step_begun_{};  // of the step under way, as the next three
   std::chrono::nanoseconds step_paused_{};

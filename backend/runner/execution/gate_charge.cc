@@ -1,8 +1,12 @@
 // What GateView charges for time slices that have ended, and what it learns from them.
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "backend/runner/execution/gate.h"
+#include "memory/base/eventfd.h"
 #include "memory/base/futex.h"
+#include "memory/base/log.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -119,6 +123,7 @@ void GateView::ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns) {
   }
   gate.ended.fetch_add(1);
   futex_wake(&state.in_flight);
+  if (listens_.load() && !signal_event(wake_.get())) log::warn("the gate's wake: {}", std::strerror(errno));
   if (!gate.open.load()) ring_doorbell();
 }
 

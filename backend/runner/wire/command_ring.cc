@@ -75,7 +75,7 @@ CommandRing::State CommandRing::state() {
 bool CommandRing::set_state(const State& state) {
   if (state.head % VGPU_RECORD_ALIGN != 0) return false;
   std::lock_guard lock(mutex_);
-  tail_ = state.head;
+  tail_ = room_from_ = state.head;
   head_.store(tail_);
   late_error_ = state.late_error;
   unanswered_ = false;
@@ -86,13 +86,14 @@ bool CommandRing::set_state(const State& state) {
 CommandRing::Take CommandRing::broken(std::string* why, std::string text) {
   *why = fmt::format("ring {}: {}", id_, text);
   tail_ -= tail_ % VGPU_RECORD_ALIGN;
-  move_head(tail_);
+  head_.store(tail_, std::memory_order_relaxed);
+  give_room();
   return Take::kBroken;
 }
 
-void CommandRing::move_head(uint64_t head) {
-  head_.store(head, std::memory_order_relaxed);
-  store(header_->head, __u64{head}, std::memory_order_release);
+void CommandRing::give_room() {
+  const uint64_t head = head_.load(std::memory_order_relaxed);
+  if (std::exchange(room_from_, head) != head) store(header_->head, __u64{head}, std::memory_order_release);
 }
 
 // The next record's lines lie in the cache of the guest's core; they come over while this one is executed.
@@ -103,13 +104,13 @@ void CommandRing::prefetch_from(uint64_t head) const {
   }
 }
 
-CommandRing::Take CommandRing::take(Record* record, std::string* why) {
+CommandRing::Take CommandRing::take(Record* record, std::string* why, bool gives_room) {
   for (uint64_t head = head_.load(std::memory_order_relaxed);;) {
     if (head == tail_) {
       const uint64_t tail = load(header_->tail, std::memory_order_acquire);
       if (tail == head) return Take::kNothing;
       const uint64_t before = std::exchange(tail_, tail);
-      if (tail - head > VGPU_RING_RECORDS_BYTES || tail % VGPU_RECORD_ALIGN != 0) {
+      if (tail - room_from_ > VGPU_RING_RECORDS_BYTES || tail % VGPU_RECORD_ALIGN != 0) {
         return broken(why, fmt::format("the tail went from {} to {}", before, tail));
       }
     }
@@ -133,7 +134,8 @@ CommandRing::Take CommandRing::take(Record* record, std::string* why) {
       std::memcpy(&record->header, record->bytes.data(), sizeof(vgpu_record));
     }
     head += front.bytes;
-    move_head(head);
+    head_.store(head, std::memory_order_relaxed);
+    if (gives_room) give_room();
     if (head != tail_) prefetch_from(head);
     if (front.opcode != VGPU_OPCODE_PAD) return Take::kRecord;
   }

@@ -52,9 +52,11 @@ class CommandRing : public wire::ReplySink {
               bool goes_on = false);
 
   uint32_t id() const { return id_; }
-  // Copies the next record out and gives its room back. kBroken: the framing cannot be trusted; `why` says how, and
-  // everything published so far is skipped.
-  Take take(Record* record, std::string* why);
+  // Copies the next record out and, with `gives_room`, gives back its room and that of all before it. kBroken: the
+  // framing cannot be trusted; `why` says how, and everything published so far is skipped.
+  Take take(Record* record, std::string* why, bool gives_room = true);
+  // Gives back the room of all that was taken.
+  void give_room();
   // Something is published that take() has not seen. May be called beside take().
   bool has_more() const;
   void set_sleeping(bool sleeping);
@@ -85,9 +87,10 @@ class CommandRing : public wire::ReplySink {
   // What take() delivered ahead of its turn. The record loop's.
   std::atomic<bool> has_pending{false};
   Record pending;
+  // So many of its records wait (waiting_records.h). The record loop's.
+  std::atomic<uint32_t> waiting{0};
 
  private:
-  void move_head(uint64_t head);
   void prefetch_from(uint64_t head) const;
   Take broken(std::string* why, std::string text);
   void wake_if_waiting();
@@ -100,7 +103,8 @@ class CommandRing : public wire::ReplySink {
   const std::byte* const records_;
   std::byte* const reply_;
   uint64_t tail_ = 0;              // record loop's own copy
-  std::atomic<uint64_t> head_{0};  // written by one thread at a time
+  std::atomic<uint64_t> head_{0};  // written by one thread at a time, as the next
+  uint64_t room_from_ = 0;         // as the guest sees it: the room of what was taken since is not given back
 
   std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the ring
   bool closed_ = false;                 // guarded by mutex_

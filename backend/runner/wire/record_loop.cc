@@ -24,6 +24,8 @@ constexpr microseconds kYieldEvery{5};
 // How long work waits at a gate before the rings are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kGateProbe = microseconds(200);
 constexpr int kGateProbesMost = 4;
+// For the end of a time slice, should nothing tell of it.
+constexpr std::chrono::nanoseconds kLongestAtGate = milliseconds(100);
 // Before that: a guest that is in the middle of a few calls.
 constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
 // A dropped ring whose records cannot come to their turn (a sequence number is missing) goes after this.
@@ -121,7 +123,8 @@ void RecordLoop::run() {
       continue;
     }
     said_call_waits_ = false;
-    if (!process_->waiting().full() && (serve_again() || serve_any())) {
+    keep_room();
+    if (serve_again() || serve_any()) {
       gate_probes_ = 0;
       continue;
     }
@@ -129,20 +132,42 @@ void RecordLoop::run() {
     if (process_->waits_at_gate()) {
       wait_at_gate();
     } else if (process_->waiting().full()) {
-      wait_for_work();
+      wait_for_end();
     } else if (!spin(std::min<std::chrono::nanoseconds>(kPollBudgetMin, longest_sleep())) && !poll_on()) {
       sleep();
     }
   }
 }
 
-// Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
-// often.
+// Work waits at a gate, whose opening wakes this thread. Where the arbiter opens it new records do not, so it looks
+// after them, less and less often.
 void RecordLoop::wait_at_gate() {
   process_->gate().quiet();
-  if (gate_probes_ == 0 && !process_->waiting().full() && spin(kShortSpin)) return;
+  if (gate_probes_ == 0 && spin(kShortSpin)) return;
+  if (process_->waits_for_own_end()) return wait_for_end();
   const DeviceSection::Scope within(&process_->device_section());  // what opens it may wait for a host function
   process_->wait_at_gate(kGateProbe * (1 << std::min(gate_probes_++, kGateProbesMost)));
+}
+
+// Until a time slice, a grid slice or a piece of a copy ends, or a record comes that may go past what waits.
+void RecordLoop::wait_for_end() {
+  GateView& gate = process_->gate();
+  gate.quiet();
+  const DeviceSection::Scope within(&process_->device_section());  // what ends may wait for a host function
+  gate.pause();
+  gate.listen(true);
+  for (const CommandRingRef& ring : rings_) ring->set_sleeping(true);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!gate.moved() && !any_more()) {
+    pollfd fds[] = {{kick_.get(), POLLIN, 0},
+                    {command_.get(), POLLIN, 0},
+                    {gate.wake(), POLLIN, 0},
+                    {process_->slicer().wake(), POLLIN, 0},
+                    {process_->pieces().wake(), POLLIN, 0}};
+    wait(fds, std::min({longest_sleep(), gate.longest_sleep(), kLongestAtGate}));
+  }
+  for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
+  gate.listen(false);
 }
 
 // Of wait(), whatever does not happen.
@@ -160,16 +185,6 @@ bool RecordLoop::wait(std::span<pollfd> fds, std::chrono::nanoseconds most) {
     if (fd.revents) drain(fd.fd);
   }
   return ready > 0;
-}
-
-// No more records are taken until grid slices or pieces of copies have ended.
-void RecordLoop::wait_for_work() {
-  process_->gate().quiet();
-  const DeviceSection::Scope within(&process_->device_section());  // that work may wait for a host function as well
-  process_->gate().pause();
-  pollfd fds[] = {
-      {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
-  wait(fds, longest_sleep());
 }
 
 // Records stay in their rings until the standstill ends; whoever has asked for it hears of the first.
@@ -190,7 +205,8 @@ void RecordLoop::rest() {
 bool RecordLoop::fetch(const CommandRingRef& ring) {
   if (ring->has_pending) return true;
   std::string why;
-  const CommandRing::Take taken = ring->take(&ring->pending, &why);
+  const bool keeps_room = keeps_room_.load(std::memory_order_relaxed) && ring->waiting != 0;
+  const CommandRing::Take taken = ring->take(&ring->pending, &why, !keeps_room);
   if (taken == CommandRing::Take::kBroken) process_->protocol_error(why);
   ring->has_pending.store(taken == CommandRing::Take::kRecord, std::memory_order_relaxed);
   return taken != CommandRing::Take::kBroken;
@@ -265,6 +281,17 @@ bool RecordLoop::serve_any() {
 
 bool RecordLoop::any_more() const {
   return std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) { return ring->has_more(); });
+}
+
+// Where enough records wait, the others are taken nevertheless: a call of another thread does not wait for all that one
+// has issued. But a ring that has some of those does not get room back, so its thread may publish no more than it
+// holds.
+void RecordLoop::keep_room() {
+  const bool full = process_->waiting().full();
+  if (!keeps_room_.exchange(full) && !full) return;
+  for (const CommandRingRef& ring : rings_) {
+    if (!full || ring->waiting == 0) ring->give_room();
+  }
 }
 
 bool RecordLoop::any_wait() const {

@@ -74,9 +74,10 @@ class RecordLoop {
   void pass_taken();
   bool any_more() const;
   bool any_wait() const;
+  void keep_room();
   bool is_wanted();
   void wait_at_gate();
-  void wait_for_work();
+  void wait_for_end();
   std::chrono::nanoseconds longest_sleep() const;
   static bool wait(std::span<pollfd> fds, std::chrono::nanoseconds most);
   bool spin(std::chrono::nanoseconds budget);
@@ -94,9 +95,10 @@ class RecordLoop {
   std::vector<CommandRingRef> rings_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
   std::function<void()> on_call_waits_;
-  bool said_call_waits_ = false;  // of this standstill
-  int gate_probes_ = 0;           // at the rings, in vain, while work waits at a gate
-  size_t current_ = 0;            // the ring that had the last record
+  bool said_call_waits_ = false;         // of this standstill
+  std::atomic<bool> keeps_room_{false};  // of records that it takes
+  int gate_probes_ = 0;                  // at the rings, in vain, while work waits at a gate
+  size_t current_ = 0;                   // the ring that had the last record
   uint64_t last_seq_ = 0;
   std::deque<AgainRecord> again_;         // before all that is in the rings
   CommandRing* executes_from_ = nullptr;  // whose pending record is being executed

@@ -31,12 +31,9 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring) {
 
 // It may have been made, or have gone, since it was added.
 void StreamOrder::remove(uint64_t key) {
-  const auto found = waiting_.find(key);
-  if (found != waiting_.end()) {
-    waiting_.erase(found);
-  } else {
-    apart_waiting_.erase(apart_waiting_.find(key));
-  }
+  auto& those = waiting_.contains(key) ? waiting_ : apart_waiting_;
+  const auto found = those.find(key);
+  if (--found->second == 0) those.erase(found);
 }
 
 bool StreamOrder::may_work(uint64_t key) const {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "backend/runner/wire/command_ring.h"
@@ -48,9 +49,10 @@ class StreamOrder {
   // `apart` outlives this; null: there are none.
   explicit StreamOrder(const ApartStreams* apart = nullptr) : apart_(apart) {}
 
-  void add(uint64_t key) { (is_apart(key) ? apart_waiting_ : waiting_).insert(key); }
+  void add(uint64_t key) { ++(is_apart(key) ? apart_waiting_ : waiting_)[key]; }
   void remove(uint64_t key);
   bool empty() const { return waiting_.empty() && apart_waiting_.empty(); }
+  size_t streams() const { return waiting_.size() + apart_waiting_.size(); }
   bool may_work(uint64_t key) const;
   bool may_ask(uint64_t key) const;
 
@@ -59,7 +61,7 @@ class StreamOrder {
   bool contains(uint64_t key) const { return waiting_.contains(key) || apart_waiting_.contains(key); }
 
   const ApartStreams* apart_;
-  std::unordered_multiset<uint64_t> waiting_, apart_waiting_;
+  std::unordered_map<uint64_t, size_t> waiting_, apart_waiting_;  // by key: how much
 };
 
 // What records that wait will do.
@@ -68,6 +70,7 @@ class WaitingUses {
   explicit WaitingUses(const ApartStreams* apart = nullptr) : streams_(apart) {}
   void add(const RecordUse& use);
   void remove(const RecordUse& use);
+  size_t streams() const { return streams_.streams(); }
   // Whether a record of this use may be executed now, although those here, and what is `under_way`, have not been.
   bool lets_past(const RecordUse& use, const StreamOrder& under_way) const;
   // What a query that is not let past asks after has not even been issued.

@@ -9,10 +9,6 @@ bool WaitingRecords::has(const CommandRing& ring, uint64_t seq) const {
                      [&](const Entry& entry) { return entry.ring.get() == &ring && entry.record.seq == seq; });
 }
 
-bool WaitingRecords::holds(const CommandRing& ring) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.ring.get() == &ring; });
-}
-
 bool WaitingRecords::any_but(uint64_t stream_key) const {
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const Entry& entry) { return entry.use.stream != stream_key; });
@@ -20,6 +16,7 @@ bool WaitingRecords::any_but(uint64_t stream_key) const {
 
 void WaitingRecords::push(Entry entry) {
   uses_.add(entry.use);
+  ++entry.ring->waiting;
   bytes_ += entry.bytes.size();
   if (entry.engine) ++of_engine_[index_of(*entry.engine)];
   asks_ += entry.asks();
@@ -30,6 +27,7 @@ void WaitingRecords::push(Entry entry) {
 WaitingRecords::Entry WaitingRecords::take(size_t at) {
   Entry entry = std::move(entries_[at]);
   entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
+  --entry.ring->waiting;
   bytes_ -= entry.bytes.size();
   if (entry.engine) --of_engine_[index_of(*entry.engine)];
   asks_ -= entry.asks();

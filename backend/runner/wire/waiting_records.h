@@ -35,13 +35,14 @@ class WaitingRecords {
 
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
-  // No more is to be taken out of the rings: what waits there waits as well.
+  // Whose records these are is to issue no more than its ring holds.
   bool full() const { return entries_.size() >= kMost || bytes_ >= kMostBytes; }
-  bool holds(const CommandRing& ring) const;
   // This record of the ring.
   bool has(const CommandRing& ring, uint64_t seq) const;
   // Some wait for this engine.
   bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
+  // So many streams have some.
+  size_t streams() const { return uses_.streams(); }
   // Some are not of this stream.
   bool any_but(uint64_t stream_key) const;
   // Some ask whether work is done, or wait for that, or end what tells it.

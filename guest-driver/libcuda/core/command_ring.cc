@@ -62,12 +62,10 @@ void say_compiling(uint32_t kernels) {
 
 }  // namespace
 
-CommandRing::CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq,
-                         const std::atomic<uint32_t>* in_use)
+CommandRing::CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq)
     : header_(header),
       transport_(transport),
       next_seq_(next_seq),
-      in_use_(in_use),
       records_(reinterpret_cast<char*>(header) + VGPU_RING_RECORDS_OFFSET),
       tail_(load(header->tail)),
       head_seen_(load(header->head)) {}
@@ -115,19 +113,10 @@ bool CommandRing::wait_until(Ready ready) {
   return answered;
 }
 
-// Records of all threads are taken in their order. Where the runner waits, because the GPU holds all launches that it
-// can, a call of another thread would wait for every launch in a full ring.
-bool CommandRing::has_room(uint32_t bytes) const {
-  constexpr uint64_t kBesideOthers = 8 << 10;  // about 40 launches
-  const uint64_t held = tail_ - head_seen_;
-  return held + bytes <= VGPU_RING_RECORDS_BYTES &&
-         (held <= kBesideOthers || in_use_->load(std::memory_order_relaxed) <= 1);
-}
-
 bool CommandRing::wait_for_room(uint32_t bytes) {
   auto fits = [&] {
     head_seen_ = load(header_->head);
-    return has_room(bytes);
+    return tail_ - head_seen_ + bytes <= VGPU_RING_RECORDS_BYTES;
   };
   // The runner wakes nobody for room, so poll.
   for (uint32_t round = 0; !fits(); round++) {
@@ -147,7 +136,7 @@ void* CommandRing::reserve(uint32_t opcode, uint32_t payload, uint64_t context) 
   const uint32_t room = VGPU_RING_RECORDS_BYTES - at;
   pad_ = bytes > room ? room : 0;
   reserved_ = bytes;
-  if (!has_room(pad_ + bytes) && !wait_for_room(pad_ + bytes)) return nullptr;
+  if (tail_ - head_seen_ + pad_ + bytes > VGPU_RING_RECORDS_BYTES && !wait_for_room(pad_ + bytes)) return nullptr;
   if (pad_) {
     // The runner reads the first 8 bytes of a PAD record only, and there may be no more than 16.
     auto* pad = reinterpret_cast<vgpu_record*>(records_ + at);
@@ -215,20 +204,17 @@ CommandRing* CommandRingPool::take() {
     if (!free_.empty()) {
       CommandRing* const ring = free_.back();
       free_.pop_back();
-      ++in_use_;
       return ring;
     }
   }
   vgpu_ring_header* header = nullptr;
   if (transport_->add_ring(&header) != 0) return nullptr;
-  ++in_use_;
-  return new CommandRing(header, transport_, next_seq_, &in_use_);
+  return new CommandRing(header, transport_, next_seq_);
 }
 
 void CommandRingPool::give_back(CommandRing* ring) {
   std::lock_guard lock(mutex_);
   free_.push_back(ring);
-  --in_use_;
 }
 
 }  // namespace bandsaw::libcuda

@@ -23,13 +23,11 @@ class Transport;
 class CommandRing {
  public:
   // `header` points to a mapped ring whose pages were zero when the host was told of it. `next_seq` is the process's
-  // counter; `in_use`, how many of its rings threads hold.
-  CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq,
-              const std::atomic<uint32_t>* in_use);
+  // counter.
+  CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq);
 
-  // Reserves a record with room for `payload` bytes after its header; waits while the ring is full, or holds so much
-  // that other threads would wait long for what is in it. Returns the payload's place, or nullptr when the host is
-  // gone. At most VGPU_RECORD_MAX_BYTES with the header.
+  // Reserves a record with room for `payload` bytes after its header; waits while the ring is full. Returns the
+  // payload's place, or nullptr when the host is gone. At most VGPU_RECORD_MAX_BYTES with the header.
   void* reserve(uint32_t opcode, uint32_t payload, uint64_t context);
   // Publishes what was reserved; returns its sequence number.
   uint64_t publish();
@@ -60,14 +58,12 @@ class CommandRing {
   static constexpr uint32_t kSpinUsual = 30'000;  // ns, until the device has recommended a time
   template <typename Ready>
   bool wait_until(Ready ready);
-  bool has_room(uint32_t bytes) const;
   bool wait_for_room(uint32_t bytes);
   bool done_yet(vgpu_done done, CUresult* result) const;
 
   vgpu_ring_header* const header_;
   Transport* const transport_;
   std::atomic<uint64_t>* const next_seq_;
-  const std::atomic<uint32_t>* const in_use_;
   char* const records_;
   uint64_t tail_ = 0;                // published
   uint64_t head_seen_ = 0;           // consumed, as last read
@@ -88,9 +84,8 @@ class CommandRingPool {
  private:
   Transport* const transport_;
   std::atomic<uint64_t>* const next_seq_;
-  std::atomic<uint32_t> in_use_{0};
   std::mutex mutex_;
-  std::vector<CommandRing*> free_;  // guarded by mutex_
+  std::vector<CommandRing*> free_;
 };
 
 }  // namespace bandsaw::libcuda

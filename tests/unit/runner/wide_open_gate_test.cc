@@ -69,6 +69,41 @@ TEST_F(WideOpenGate, ShortGraphsShareATimeSliceWhereNobodyElseHasTheDevice) {
   EXPECT_EQ(slices_of(9, 100), 3) << "of a quantum at most";
 }
 
+// The kernels of the first may wait for what the second does.
+TEST_F(WideOpenGate, AStreamThatIsFarAheadOfTheDeviceKeepsNoOtherFromIt) {
+  constexpr LaunchId kOther{.shape = 1, .exact = 2, .stream = 8};
+  sample(kShort, kUnit);
+  int launches = 0;
+  while (view_.enter_launch(kShort)) ++launches;
+  EXPECT_EQ(launches, 16 * 64);
+  EXPECT_FALSE(view_.may_enter(0, kShort.stream));
+  EXPECT_TRUE(view_.may_enter(0, kOther.stream));
+  for (int i = 0; i < 3; ++i) {
+    launch(kOther);
+    EXPECT_FALSE(view_.enter_launch(kShort)) << "it would prolong the other's time slice";
+    view_.pause();
+  }
+  const size_t others = 16;
+  while (device_.ended.size() > others) {
+    const TimeSliceDone done = std::exchange(device_.ended[others], std::move(device_.ended.back()));
+    device_.ended.pop_back();
+    (void)done(kUnit);
+  }
+  EXPECT_FALSE(view_.enter_launch(kShort)) << "those that ended were not its own";
+  device_.finish_time_slice(kUnit);
+  EXPECT_TRUE(view_.enter_launch(kShort));
+}
+
+TEST_F(WideOpenGate, ManyStreamsHaveABoundInCommon) {
+  uint64_t streams = 0;
+  while (view_.enter_launch({.shape = 1, .exact = 2, .stream = 10 + streams})) {
+    view_.launched(true);
+    view_.pause();
+    ++streams;
+  }
+  EXPECT_EQ(streams, 64u);
+}
+
 // A program that waits for its results and launches again before the end of its time slice is seen.
 TEST_F(WideOpenGate, WhoHasSeenTheEndsOfAllItsWorkHasRested) {
   for (const bool over : {false, true}) {
