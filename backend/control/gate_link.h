@@ -61,7 +61,8 @@
 namespace bandsaw {
 
 inline constexpr uint32_t kGateSlots = 256;
-// Time slices that one runner may have on one engine at a time, whatever it is told.
+// Time slices that one runner may have on one engine at a time, whatever it is told; twice as many if they are of
+// several streams.
 inline constexpr uint32_t kGateDepthMax = 8;
 // In `open`: nobody waits for the end of what this gate lets in, because the hardware switches between programs.
 inline constexpr uint32_t kOpenWide = 2;

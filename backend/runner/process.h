@@ -99,8 +99,8 @@ class Process final : public DeviceHost {
   }
   // What waits at a gate waits for the end of this process's own time slices, and for nothing else.
   bool waits_for_own_end() const {
-    return at_gate_ && !at_compiler_ && !at_word_ && !at_swapper_ && !unsettled_ && !standstill_.wanted() &&
-           !gate_.kept_out();
+    return (at_gate_ || slicer_->at_gate() || pieces_.at_gate()) && !at_compiler_ && !at_word_ && !at_swapper_ &&
+           !unsettled_ && !standstill_.wanted() && !gate_.kept_out();
   }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const {

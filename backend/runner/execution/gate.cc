@@ -89,9 +89,9 @@ bool GateView::holds_graph(const TimeSlice& slice, const Work& work) const {
          slice.own_ns + work.known_ns <= quantum_ns();
 }
 
-bool GateView::enter_alone(unsigned engine, uint64_t units, const std::optional<LaunchId>& id) {
+bool GateView::enter_alone(unsigned engine, uint64_t units, uint64_t stream, const std::optional<LaunchId>& id) {
   if (!grant_page_) return true;
-  if (!begin_alone(engine, {.units = units})) return false;
+  if (!begin_alone(engine, {.units = units, .stream = stream})) return false;
   note_other_work(engine);
   if (id && beside_others_) note_part(*id);
   return true;
@@ -317,7 +317,7 @@ GateView::Depth GateView::depth(const EngineState& state, const Gate& gate, bool
   // it.
   const bool alone = grows || state.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
-  return {alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told, kGateDepthMax};
+  return {alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told, 2 * kGateDepthMax};
 }
 
 // Whether work of the stream may be put into one more time slice, or into the open one if it `joins`. Kernels of other

@@ -68,7 +68,7 @@ class GateView {
   void launched(bool success);
   // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy. `id`: of a grid slice, so that
   // a client of MPS learns what it takes.
-  bool enter_alone(unsigned engine, uint64_t units = 1, const std::optional<LaunchId>& id = {});
+  bool enter_alone(unsigned engine, uint64_t units = 1, uint64_t stream = 0, const std::optional<LaunchId>& id = {});
   // For work without which nothing on the engine would ever end: it does not wait. It is charged like other work.
   void enter_unasked(unsigned engine);
   // Of what entered last, so many units are not put on the engine after all; they will enter again.

@@ -68,7 +68,7 @@ CutLaunch::Progress CutLaunch::advance() {
   if (variant_->turns() && launch_.flight->launches == 0) turn();
   for (variant_->look(); variant_->may_issue(); variant_->look()) {
     parts_.describer.describe(launch_, *variant_);
-    if (!parts_.gate.enter_alone(kCompute, 1, variant_->next_id())) {
+    if (!parts_.gate.enter_alone(kCompute, 1, caller().stream_key, variant_->next_id())) {
       launch_.held_up |= launch_.begun != 0 && parts_.gate.kept_out();
       progress.at_gate = true;
       break;

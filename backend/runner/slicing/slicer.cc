@@ -82,7 +82,7 @@ CUresult Slicer::launch(PreparedLaunch prepared, const LaunchCaller& caller, con
   under_way_.push_back(std::move(prepared.cut));
   auto last = std::prev(under_way_.end());
   if (copied) (*last)->await_copies();
-  if (!at_gate_) advance_one(&last);
+  if (may_enter(**last)) advance_one(&last);
   return CUDA_SUCCESS;
 }
 
@@ -103,18 +103,29 @@ CUresult Slicer::launch_whole(const LaunchCaller& caller, const StreamRef& strea
 bool Slicer::advance(bool failed) {
   at_gate_ = false;
   bool any = false;
-  for (auto at = under_way_.begin(); at != under_way_.end() && !at_gate_;) {
-    if (failed) at = drop(at);
-    any |= failed || advance_one(&at);
+  for (auto at = under_way_.begin(); at != under_way_.end();) {
+    if (failed) {
+      at = drop(at);
+      any = true;
+    } else if (may_enter(**at)) {
+      any |= advance_one(&at);
+    } else {
+      ++at;
+    }
   }
   return any;
+}
+
+// Those before it do not wait at the gate, or wait for the ends of other streams' time slices.
+bool Slicer::may_enter(const CutLaunch& launch) const {
+  return !at_gate_ || parts_.gate.may_enter(kCompute, launch.caller().stream_key);
 }
 
 // Goes on to the next launch.
 bool Slicer::advance_one(Launches::iterator* at) {
   CutLaunch& launch = ***at;
   const CutLaunch::Progress progress = launch.advance();
-  at_gate_ = progress.at_gate;
+  at_gate_ |= progress.at_gate;
   if (progress.over) launch.finish();
   *at = progress.over ? drop(*at) : std::next(*at);
   return progress.issued;

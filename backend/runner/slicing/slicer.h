@@ -84,6 +84,7 @@ class Slicer {
   using Launches = std::list<std::unique_ptr<CutLaunch>>;
   static constexpr size_t kCopiedMost = 1 << 12;  // of further ones launches do not wait for copies
 
+  bool may_enter(const CutLaunch& launch) const;
   bool advance_one(Launches::iterator* at);
   Launches::iterator drop(Launches::iterator at);
   CUresult launch_whole(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch,

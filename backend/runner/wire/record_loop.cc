@@ -164,7 +164,7 @@ void RecordLoop::wait_for_end() {
                     {gate.wake(), POLLIN, 0},
                     {process_->slicer().wake(), POLLIN, 0},
                     {process_->pieces().wake(), POLLIN, 0}};
-    wait(fds, std::min({longest_sleep(), gate.longest_sleep(), kLongestAtGate}));
+    wait(fds, std::clamp(std::min(longest_sleep(), gate.longest_sleep()), kGateProbe, kLongestAtGate));
   }
   for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
   gate.listen(false);

@@ -90,7 +90,6 @@ const std::map<std::string, std::string> kUses = {
     {"link_image", "none"},
     {"link_destroy", "none"},
     {"occupancy_clusters", "none"},
-    {"context_get_limit", "none"},
     {"stream_destroy", "work stream=0"},
     {"memory_alloc_async", "work stream=16"},
     {"memory_free_async", "work stream=8"},

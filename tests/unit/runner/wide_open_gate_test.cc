@@ -432,14 +432,14 @@ TEST_F(WideOpenGate, AClientOfMpsLearnsWhatAGridSliceTakes) {
   gate().open = grant_page_->goes_alone = 1;
   const LaunchId part = identify_grid_slice(1, 132), other = identify_grid_slice(1, 20);
   clock_.pass(LaunchTimes::kBetweenLater);
-  ASSERT_TRUE(view_.enter_alone(0, 1, part));
+  ASSERT_TRUE(view_.enter_alone(0, 1, 3, part));
   charge(3 * kUnit);
   grant_page_->goes_alone = gate().unknown_ns = 0;
-  ASSERT_TRUE(view_.enter_alone(0, 1, part));
+  ASSERT_TRUE(view_.enter_alone(0, 1, 3, part));
   charge(9 * kUnit);
   EXPECT_EQ(gate().beside_own_ns, 3 * kUnit);
   EXPECT_EQ(gate().beside_ns, 9 * kUnit);
-  ASSERT_TRUE(view_.enter_alone(0, 1, other));
+  ASSERT_TRUE(view_.enter_alone(0, 1, 3, other));
   charge(9 * kUnit);
   EXPECT_EQ(gate().unknown_ns, 9 * kUnit);
 }
