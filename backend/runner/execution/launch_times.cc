@@ -97,14 +97,19 @@ void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within, bool loose, ui
   if (time.loose && !loose && whole) time.usual = 0;
   if (time.usual == 0 ? whole : ns < time.usual - (time.alone && !alone ? time.usual / kBeside : little)) {
     time.usual = ns;
-    time.longer = 0;
+    time.longer = time.like = 0;
     time.alone = alone;
     time.loose = loose;
   } else if (time.usual != 0 && ns <= time.usual + little) {
     time.longer = 0;
     if (time.alone && !alone) return;
     if (alone && !time.alone) time.usual = ns;
-    if (whole || ns < time.usual) time.usual = (7 * time.usual + ns) / 8;
+    if (!alone && time.like < kFew) {
+      time.like += whole;
+      time.usual = std::min(time.usual, ns);
+    } else if (whole || ns < time.usual) {
+      time.usual = (7 * time.usual + ns) / 8;
+    }
     time.alone = alone;
   } else if (time.usual != 0) {
     note_longer(time, ns, within, loose);

@@ -1,8 +1,9 @@
 // What launches take by themselves, learnt from samples: launches that were measured in a time slice of their own.
 //
 // Where the hardware switches between programs, what is measured holds the others' time too. So a launch is taken to
-// need what its samples took on average, as far as they differ little. One that took clearly less takes their place at
-// once, since others can only make it longer; where many in a row took clearly more, the least of those does: a
+// need what its samples took on average, as far as they differ little; of the first few from beside others the least
+// counts, since a short interruption makes one a little longer. One that took clearly less takes their place at once,
+// since others can only make it longer; where many in a row took clearly more, the least of those does: a
 // kernel's time may change with its data.
 //
 // A sample that is longer than a time slice and was taken beside others may have been interrupted (it is "cut"), and
@@ -42,6 +43,7 @@ class LaunchTimes {
  public:
   static constexpr size_t kMost = 4096;    // shapes and launches; of more nothing is known
   static constexpr uint32_t kEnough = 3;   // samples, before the others are taken at leisure
+  static constexpr uint32_t kFew = 4;      // samples from beside others, before the mean of them counts
   static constexpr uint32_t kLonger = 32;  // samples in a row that make a longer time be believed
   static constexpr uint32_t kDoubt = 256;  // samples in a row that were cut, before it is to be measured anew
   static constexpr uint64_t kLittle = 8;   // samples differ little if they do so by an eighth
@@ -81,6 +83,7 @@ class LaunchTimes {
     uint64_t usual = 0;         // of the samples that count; 0: not known
     uint64_t least_longer = 0;  // of the last samples, which were all longer; 0: all of them were cut
     uint32_t longer = 0;        // how many they are
+    uint32_t like = 0;          // of the first kFew samples that differed little from `usual`, how many there were
     uint32_t cut = 0;           // samples in a row that could not fit
     uint32_t begun = 0;         // samples
     bool alone = false;         // `usual` was learnt where nobody else had the device
