@@ -277,6 +277,7 @@ class CudaDevice final : public Device, public GivesAgain {
     const bool is_legacy = as(stream).handle == CU_STREAM_LEGACY;
     (as(stream).apart ? context.apart : is_legacy ? context.legacy : context.blocking).add();
     const CUresult result = enter(as(stream).context);
+    if (result == CUDA_SUCCESS && !is_legacy && !as(stream).apart) legacy_ends(as(stream).context);
     return result == CUDA_SUCCESS && as(stream).context->order ? keep_order(as(stream)) : result;
   }
   // Of the streams of a green context. It is current.
@@ -300,6 +301,11 @@ class CudaDevice final : public Device, public GivesAgain {
   // A kernel or a graph is on the stream; or something follows there that leaves the compute engine to others.
   void work_goes_on(const StreamRef& stream);
   void work_ends(const StreamRef& stream);
+  // As work_ends for the legacy stream, before something is put on a stream that it waits for. It is current.
+  void legacy_ends(const CudaContextRef& context) {
+    time_slices_->leave_legacy(context);
+    if (keep_alive_->has_work() && !streams_->some_capture()) keep_alive_->legacy_ends();
+  }
   void wait_streams_soon(const CudaContextRef& context, std::vector<CUstream> streams, std::function<CUresult()> call,
                          Done done);
   using Unseen = std::pair<std::shared_ptr<CudaStream>, uint64_t>;

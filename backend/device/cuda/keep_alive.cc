@@ -177,6 +177,14 @@ void KeepAlive::work_ends(const CudaStream& stream) {
   if (Issued* const issued = find(stream); issued && !issued->end) record_end(stream, issued);
 }
 
+void KeepAlive::legacy_ends() {
+  std::lock_guard lock(mutex_);
+  for (Issued& issued : streams_) {
+    const std::shared_ptr<CudaStream> stream = issued.on.lock();
+    if (stream && !issued.end && stream->handle == CU_STREAM_LEGACY) record_end(*stream, &issued);
+  }
+}
+
 bool KeepAlive::record_end(const CudaStream& stream, Issued* issued) {
   if (events_.empty()) {
     CUevent made = nullptr;

@@ -44,6 +44,7 @@ class KeepAlive {
   // What comes next on the stream leaves the compute engine to others, such as a copy. The context is current, and
   // nothing captures.
   void work_ends(const CudaStream& stream);
+  void legacy_ends();  // as work_ends of the legacy stream, if that has any
   // The stream is about to be destroyed.
   void forget(const CudaStream& stream);
   // follow() has something to do: what it has put behind the program's work runs already, and there is more work.

@@ -68,6 +68,7 @@ void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& s
   if (events_.take(stream->context, &part.start) != CUDA_SUCCESS) return;
   if (slice->on_turn && engine == kCompute && turn_.put(stream->handle) != CUDA_SUCCESS) slice->failed = true;
   if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
+  if (stream->handle == CU_STREAM_LEGACY) legacy_open_ = true;
   slice->parts.push_back(std::move(part));
 }
 
@@ -123,6 +124,17 @@ void TimeSliceMeter::leave(const std::shared_ptr<CudaStream>& stream) {
 
 void TimeSliceMeter::leave(const CudaContextRef& context) {
   close_if([&](const Part& part) { return part.stream->context == context; });
+}
+
+void TimeSliceMeter::close_legacy(const CudaContextRef& context) {
+  bool others = false;
+  close_if([&](const Part& part) {
+    const bool is_legacy = part.stream->handle == CU_STREAM_LEGACY && part.start;
+    const bool is_its = part.stream->context == context;
+    others |= is_legacy && !is_its && !part.end;
+    return is_legacy && is_its;
+  });
+  legacy_open_ = others;
 }
 
 template <class Matches>

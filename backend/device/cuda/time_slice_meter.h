@@ -52,6 +52,11 @@ class TimeSliceMeter {
   // Before a stream, or a context with its streams, is destroyed or may capture: nothing can be measured there then.
   void leave(const std::shared_ptr<CudaStream>& stream);
   void leave(const CudaContextRef& context);
+  // Before something is put on a stream that the legacy one waits for: an event behind the legacy stream's work that
+  // came later would wait for that, and have work of other streams wait as well.
+  void leave_legacy(const CudaContextRef& context) {
+    if (legacy_open_.load(std::memory_order_relaxed)) close_legacy(context);
+  }
   // For copies in a graph, whose ends nobody tells: the open time slice is charged what so many bytes take as a rule.
   void estimate(unsigned engine, uint64_t bytes);
   // For work that another thread will wait for: the time slice lasts until this is let go, and is charged for so long.
@@ -67,6 +72,7 @@ class TimeSliceMeter {
 
   void note_at_work(unsigned engine, const std::shared_ptr<CudaStream>& stream);
   void close(const TimeSliceRef& slice, Part& part);
+  void close_legacy(const CudaContextRef& context);
   template <class Matches>
   void close_if(Matches matches);
   void estimate(TimeSlice& slice, uint64_t bytes) const;
@@ -84,6 +90,7 @@ class TimeSliceMeter {
   std::array<std::atomic<bool>, kEngines> knows_speed_{};
   std::mutex mutex_;
   std::array<TimeSliceRef, kEngines> open_;  // guarded by mutex_
+  std::atomic<bool> legacy_open_{false};     // some of them may have work on a legacy stream whose end is not marked
   // Streams that had work since over() was true. Guarded by mutex_.
   std::array<std::vector<std::weak_ptr<CudaStream>>, kEngines> at_work_;
 

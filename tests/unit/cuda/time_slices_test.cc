@@ -292,6 +292,24 @@ TEST_F(TimeSliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 130e3, kEventsNs);
 }
 
+// Later it would wait for what has come to other streams meanwhile.
+TEST_F(TimeSliceMeterTest, TheEndOfLegacyWorkIsMarkedBeforeAnotherStreamHasWork) {
+  const auto legacy = std::make_shared<CudaStream>(driver_, CU_STREAM_LEGACY, context_, false);
+  const auto other_context = std::make_shared<CudaContext>(nullptr, true);
+  meter_.begin(kCompute, false);
+  work(kCompute, legacy, 100);
+  meter_.leave_legacy(other_context);
+  meter_.leave_legacy(context_);
+  {
+    std::lock_guard lock(clocks().mutex);
+    EXPECT_EQ(clocks().events.size(), 2u);
+    clocks().streams[CU_STREAM_LEGACY] += 5000;  // what an event would wait for
+  }
+  work(kCompute, stream(1), 300);
+  EXPECT_NEAR(static_cast<double>(end(kCompute)), 300e3, kEventsNs);
+  EXPECT_EQ(clocks().events.size(), 4u);
+}
+
 TEST_F(TimeSliceMeterTest, OfADestroyedContextNothingIsAsked) {
   const auto one = stream(1);
   meter_.begin(kCompute, false);
