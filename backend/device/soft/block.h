@@ -59,6 +59,7 @@ struct LaunchPlan {
   SoftDevice* device = nullptr;
   std::weak_ptr<SoftContext> context;
   uint32_t depth = 0;
+  bool by_kernel = false;  // launched by one
   const TextureTable* textures = nullptr;
   std::shared_ptr<LaunchRecording> recording;  // null: nothing is recorded
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
