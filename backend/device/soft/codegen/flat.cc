@@ -191,7 +191,7 @@ void Flattener::add_instruction(const ptx::Instruction& in, uint32_t line, const
 }
 
 void Flattener::note(const ptx::Instruction& in, const Op& op) {
-  if (in.opcode == "wgmma" && in.has("wait_group")) f_.uses_barrier = true;
+  if (in.opcode == "wgmma" && (in.has("fence") || in.has("wait_group"))) f_.uses_barrier = true;
   if (in.opcode == "alloca") f_.uses_alloca = true;
   if (in.opcode == "bar" || in.opcode == "barrier") {
     if (!in.has("warp")) f_.uses_barrier = true;

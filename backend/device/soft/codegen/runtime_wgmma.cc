@@ -161,15 +161,16 @@ static void bsw_wgmma(WarpState* warp, uint32_t mask, const uint32_t* a, uint64_
   });
 }
 
-// Of the four warps that multiply together none goes on before all have: what they read may be overwritten then.
-static void bsw_wgmma_wait(WarpState* warp, uint32_t mask) {
+// Of the four warps that multiply together none goes on before all are here: behind a fence it may read what each of
+// them stored, and behind a wait overwrite what another one read.
+static void bsw_wgmma_meet(WarpState* warp, uint32_t mask) {
   if (mask) bandsaw_warpgroup(warp);
 }
 }
 
 void add_wgmma_symbols(SymbolTable* table) {
   table->push_back({"bsw_wgmma", (void*)bsw_wgmma});
-  table->push_back({"bsw_wgmma_wait", (void*)bsw_wgmma_wait});
+  table->push_back({"bsw_wgmma_meet", (void*)bsw_wgmma_meet});
 }
 
 }  // namespace bandsaw::soft
