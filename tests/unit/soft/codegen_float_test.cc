@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cfenv>
+#include <cfloat>
 #include <cmath>
 
 #include "tests/unit/soft/codegen_cases.h"
@@ -117,6 +118,20 @@ float pick(float a, float b, bool min) {
   if (std::isnan(b)) return a;
   if (a == b) return std::signbit(a) == min ? a : b;
   return (a < b) == min ? a : b;
+}
+
+// As the hardware's div.approx, but for the last bits of its reciprocals.
+float fast_quotient(float a, float b) {
+  const float scale = std::fabs(b) < FLT_MIN ? 0x1p24f : 1;
+  const float r = a * (std::fabs(b) > 0x1p126f ? std::copysign(0.0f, b) : 1 / (b * scale)) * scale;
+  return std::isnan(r) ? f(0x7fffffff) : r;
+}
+
+TEST(CodegenFloat, FastQuotients) {
+  check_cases({{"div.approx.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(fast_quotient(f(a), f(b))); }},
+               {"div.approx.ftz.f32 %d, %a, %b;", 'd',
+                [](U a, U b, U) { return bits(flushed(fast_quotient(flushed(f(a)), flushed(f(b))))); }}},
+              float_values());
 }
 
 TEST(CodegenFloat, Variants) {

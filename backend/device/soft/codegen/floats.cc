@@ -230,7 +230,27 @@ void Emitter::op_float_div(const Op& op) {
   ptx::Type type = op.in->type();
   if (op.in->opcode == "rem" || (type != ptx::Type::kF32 && type != ptx::Type::kF64)) unsupported(op);
   V a = read_float(op, op.args.at(1), type), b = read_float(op, op.args.at(2), type);
-  write_float(op, op.args[0], float_binary(op, "div", a, b, type), type);
+  write_float(op, op.args[0], op.in->has("approx") ? fast_quotient(op, a, b) : float_binary(op, "div", a, b, type),
+              type);
+}
+
+// Of floats: the first times the second one's reciprocal, which is 0 beyond 2^126. That of a subnormal has no room in a
+// float, so it is scaled.
+V Emitter::fast_quotient(const Op& op, V a, V b) {
+  constexpr double kScale = 1 << 24;
+  const auto number = [&](double value) { return llvm::ConstantFP::get(a->getType(), value); };
+  if (op.in->has("ftz")) {
+    a = flush(a);
+    b = flush(b);
+  }
+  V size = intrinsic(llvm::Intrinsic::fabs, {b});
+  V small = b_.CreateFCmpOLT(size, number(FLT_MIN)), large = b_.CreateFCmpOGT(size, number(0x1p126));
+  V scale = b_.CreateSelect(small, number(kScale), number(1));
+  V zero = intrinsic(llvm::Intrinsic::copysign, {number(0), b});
+  V reciprocal = b_.CreateSelect(large, zero, b_.CreateFDiv(number(1), b_.CreateFMul(b, scale)));
+  V r = b_.CreateFMul(b_.CreateFMul(a, reciprocal), scale);
+  V nan = b_.CreateBitCast(llvm::ConstantInt::get(int_of(r)->getType(), 0x7fffffff), r->getType());
+  return finish_float(op, b_.CreateSelect(b_.CreateFCmpUNO(r, r), nan, r));
 }
 
 V Emitter::unary_value(const Op& op, V a, ptx::Type type) {
