@@ -256,8 +256,11 @@ CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string
   state->filter_linear = asked.filter_mode == CU_TR_FILTER_MODE_LINEAR;
   state->mip_linear = asked.mipmap_filter_mode == CU_TR_FILTER_MODE_LINEAR;
   state->normalized_coordinates = (asked.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
-  if (state->level_count > 1 && !state->normalized_coordinates) {
-    return refuse(why, "levels need normalized coordinates");
+  if (state->mipmapped && !state->normalized_coordinates) {  // levels have them nevertheless; they do not repeat
+    state->normalized_coordinates = 1;
+    for (AddressMode& mode : state->address) {
+      if (mode == AddressMode::kWrap || mode == AddressMode::kMirror) mode = AddressMode::kClamp;
+    }
   }
   state->srgb = (asked.flags & CU_TRSF_SRGB) != 0 && state->kind == TexelKind::kUnsigned && state->channel_bytes == 1 &&
                 state->normalized_values;
