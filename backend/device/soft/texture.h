@@ -47,6 +47,7 @@ struct TextureState {
   std::array<TextureLevel, kTextureLevels> levels;
 
   uint32_t texel_bytes() const { return channel_bytes * channels; }
+  bool decodes(uint32_t channel) const { return srgb && channel < (channels == 4 ? 3 : 1); }
   bool float_results() const { return kind == TexelKind::kFloat || normalized_values; }
   // Integers of one or two bytes are filtered as well, and come out rounded; larger ones never.
   bool filters() const { return filter_linear && (float_results() || channel_bytes < 4); }
