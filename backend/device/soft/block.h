@@ -164,6 +164,7 @@ class BlockRunner : public Share {
   // For the functions that compiled code calls, on the running fiber.
   void wait_here(BlockState& block);   // suspends it until wake()
   void wake(Fiber* fiber);             // it may go on
+  void go_last();                      // behind those that may go on
   void yield_here(BlockState& block);  // suspends it; it may go on at once
   // barrier.cluster of warp `index` (cluster.cc).
   void cluster_arrive(BlockState& block, uint32_t index, uint32_t lanes);
