@@ -74,6 +74,30 @@ static void tail_launches() {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(got[3 + i], after[i]);
 }
 
+// Each takes the place of its parent, and is as deep.
+__global__ void next(int* log, int left, int* errors) {
+  if (left > 0) next<<<1, 1, 0, cudaStreamTailLaunch>>>(log, left - 1, errors);
+  *errors += cudaGetLastError() != cudaSuccess;
+  if (left == 0) append<<<1, 1>>>(log, 500);
+}
+
+__global__ void tails_and_more(int* log, int left, int* errors) {
+  next<<<1, 1>>>(log, left, errors);
+  append<<<1, 1>>>(log, 501);
+}
+
+static void chains_of_tail_launches() {
+  int *const log = zeros(4), *const errors = zeros(1);
+  int got[4], wrong = 0;
+  tails_and_more<<<1, 1>>>(log, 1000, errors);
+  append<<<1, 1>>>(log, 502);
+  get(got, log, 4);
+  get(&wrong, errors, 1);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(got[0], 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(got[1 + i], 500 + i);
+}
+
 __global__ void streams(int* log, int* errors) {
   cudaStream_t a, b;
   cudaEvent_t event;
@@ -165,6 +189,7 @@ int main() {
       {"order in a block", in_order},
       {"many parents", many_parents},
       {"tail launches", tail_launches},
+      {"chains of tail launches", chains_of_tail_launches},
       {"streams and events", streams_and_events},
       {"recursion", recursion},
       {"questions", device_questions},

@@ -147,4 +147,39 @@ static void rows() {
   CHECK(cudaFreeMipmappedArray(mipmap));
 }
 
-int main() { return run_parts({{"levels", levels}, {"views", views}, {"rows", rows}}); }
+__global__ void read_beyond(cudaTextureObject_t texture, float* out) {
+  out[threadIdx.x] = tex1DLod<float>(texture, 0.375f * static_cast<float>(threadIdx.x) - 0.25f, 3);
+}
+
+// Coordinates of what has levels are normalized though the texture does not say so. They repeat only if it does.
+static void unnormalized() {
+  const auto format = cudaCreateChannelDesc<float>();
+  cudaMipmappedArray_t mipmap;
+  CHECK(cudaMallocMipmappedArray(&mipmap, &format, make_cudaExtent(kSide, 0, 0), 6));
+  cudaArray_t array;
+  CHECK(cudaGetMipmappedArrayLevel(&array, mipmap, 3));
+  const float texels[4] = {5, 6, 7, 8};
+  CHECK(cudaMemcpy2DToArray(array, 0, 0, texels, 16, 16, 1, cudaMemcpyHostToDevice));
+  float *device, found[5];
+  CHECK(cudaMalloc(&device, sizeof(found)));
+  for (const auto mode : {cudaAddressModeWrap, cudaAddressModeClamp, cudaAddressModeMirror, cudaAddressModeBorder}) {
+    cudaTextureDesc how{};
+    for (auto& each : how.addressMode) each = mode;
+    how.maxMipmapLevelClamp = kLevels;
+    cudaResourceDesc what{};
+    what.resType = cudaResourceTypeMipmappedArray;
+    what.res.mipmap.mipmap = mipmap;
+    cudaTextureObject_t texture;
+    CHECK(cudaCreateTextureObject(&texture, &what, &how, nullptr));
+    read_beyond<<<1, 5>>>(texture, device);
+    CHECK(cudaMemcpy(found, device, sizeof(found), cudaMemcpyDeviceToHost));
+    const bool border = mode == cudaAddressModeBorder;
+    const float wanted[5] = {border ? 0.0f : 5, 5, 7, 8, border ? 0.0f : 8};  // at -0.25, 0.125, 0.5, 0.875, 1.25
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(found[i], wanted[i]);
+    CHECK(cudaDestroyTextureObject(texture));
+  }
+  CHECK(cudaFree(device));
+  CHECK(cudaFreeMipmappedArray(mipmap));
+}
+
+int main() { return run_parts({{"levels", levels}, {"views", views}, {"rows", rows}, {"unnormalized", unnormalized}}); }

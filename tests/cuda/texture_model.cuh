@@ -34,19 +34,16 @@ inline int addressed(long i, int n, Mode mode) {
 
 // The texels that count at a coordinate along one axis of n.
 inline std::vector<Tap> taps(double coordinate, int n, Mode mode, bool linear, bool normalized) {
-  double x = normalized ? coordinate * n : coordinate;
-  if (normalized && mode == Mode::kMirror) {  // the coordinate is mirrored, not the texels: halves of weights go by it
-    const double below = std::floor(coordinate), part = coordinate - below;
-    x = (std::fmod(below, 2) == 0 ? part : 1 - part) * n;
-  }
+  const double x = normalized ? coordinate * n : coordinate;
   if (!linear) return {{addressed(static_cast<long>(std::floor(x)), n, mode), 1}};
   const double from = std::floor((x - 0.5) * 256 + 0.5) / 256;
   const long i = static_cast<long>(std::floor(from));
-  const double weight = from - static_cast<double>(i);
-  return {{addressed(i, n, mode), 1 - weight}, {addressed(i + 1, n, mode), weight}};
+  const int first = addressed(i, n, mode), second = addressed(i + 1, n, mode);
+  const double weight = mode == Mode::kClamp && first == second ? 0 : from - static_cast<double>(i);
+  return {{first, 1 - weight}, {second, weight}};
 }
 
-// The guide leaves it to a GPU where a filter's arithmetic is rounded; the software device is held to the model.
+// The guide leaves it to a GPU where a level's arithmetic is rounded; the software device is held to the model.
 inline bool on_software_device() {
   static const bool is = [] {
     cudaDeviceProp found{};
@@ -56,34 +53,27 @@ inline bool on_software_device() {
   return is;
 }
 
-struct Filtered {
-  double value, tolerance;
-};
-
-// What the taps of 1 to 3 axes make of texels; read(x, y, z) gives one. A linear filter's products of weights are
-// rounded to 1/256, as an H200 does. A GPU may round other halves, so it gets a 256th of the texels' range, and two
-// more where a third axis splits four products.
+// What the taps of 1 to 3 axes make of texels; read(x, y, z) gives one. A linear filter's weights are shared out along
+// z, x and y, in 256ths; one part is rounded each time, halves upwards.
 template <typename Read>
-Filtered filtered(const std::vector<std::vector<Tap>>& axes, Read read) {
+double filtered(const std::vector<std::vector<Tap>>& axes, Read read) {
   const size_t count = axes.size();
   const auto texel = [&](size_t corner) {
     const auto at = [&](size_t axis) { return axis < count ? axes[axis][corner >> axis & 1].texel : 0; };
     return static_cast<double>(read(at(0), at(1), at(2)));
   };
-  if (axes[0].size() == 1) return {texel(0), 0};
+  if (axes[0].size() == 1) return texel(0);
   const auto second = [&](size_t axis) { return axis < count ? std::lround(axes[axis][1].weight * 256) : 0; };
-  const auto product = [](long a, long b) { return (a * b + 128) / 256; };
-  const long x = second(0), y = second(1), z = second(2), both = product(x, y);
-  const long plane[4] = {256 - x - y + both, x - both, y - both, both};
-  double sum = 0, least = texel(0), most = least;
-  for (size_t corner = 0; corner < size_t{1} << count; ++corner) {
-    const long of_plane = plane[corner & 3], far = product(of_plane, z), steps = corner & 4 ? far : of_plane - far;
-    sum += static_cast<double>(steps) * texel(corner);
-    least = std::min(least, texel(corner));
-    most = std::max(most, texel(corner));
+  const auto part = [](long of, long steps) { return (of * steps + 128) / 256; };
+  double sum = 0;
+  for (size_t plane = 0; plane < (count > 2 ? 2u : 1u); ++plane) {
+    const long all = plane ? second(2) : 256 - second(2), right = part(all, second(0)), left = all - right;
+    const long up_right = part(right, second(1)), down_left = part(left, 256 - second(1));
+    const long steps[4] = {down_left, right - up_right, left - down_left, up_right};
+    for (size_t corner = 0; corner < 4; ++corner)
+      if (steps[corner]) sum += static_cast<double>(steps[corner]) * texel(4 * plane + corner);
   }
-  const double slack[] = {0, 0, 1, 3};
-  return {sum / 256, on_software_device() ? 0 : slack[count] * (most - least) / 256};
+  return sum / 256;
 }
 
 // Of `data`, row after row without gaps. Height and depth may be 0, as cudaMalloc3DArray takes them.

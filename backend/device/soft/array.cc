@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
+#include "backend/device/soft/codegen/half.h"
+#include "backend/device/soft/codegen/srgb.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -240,6 +243,28 @@ CUresult set_view(const vgpu_view& asked, const TexelFormat& array, TextureState
   return CUDA_SUCCESS;
 }
 
+// As a texel of the format, and then as the result has it. An H200 cuts normalized colours off to four bits more than a
+// texel has, and rounds those in its own way.
+uint32_t border_word(float colour, const TextureState& state, uint32_t channel) {
+  if (state.decodes(channel)) return std::bit_cast<uint32_t>(from_srgb(to_srgb(colour)));
+  if (state.kind == TexelKind::kFloat) {
+    const bool half = state.channel_bytes == 2 && !std::isnan(colour);
+    return std::bit_cast<uint32_t>(half ? from_f16(to_f16(colour, Rounding::kZero)) : colour);
+  }
+  const bool sign = state.kind == TexelKind::kSigned;
+  const uint32_t bits = state.channel_bytes * 8;
+  if (!state.normalized_values) {
+    const uint32_t unused = 32 - bits, word = std::bit_cast<uint32_t>(colour) << unused;
+    return sign ? static_cast<uint32_t>(static_cast<int32_t>(word) >> unused) : word >> unused;
+  }
+  const uint32_t magnitude = sign ? bits - 1 : bits, most = (1u << magnitude) - 1;
+  const double size = std::isnan(colour) ? 0 : std::min(std::fabs(colour), 1.0f);
+  const auto steps = static_cast<uint64_t>(std::ldexp(size, static_cast<int>(magnitude) + 4));
+  const uint64_t code = (steps * most + (uint64_t{1} << (magnitude + 3)) - 1) >> (magnitude + 4);
+  const float found = static_cast<float>(code) / static_cast<float>(most);
+  return std::bit_cast<uint32_t>(colour < 0 ? (sign ? -found : 0) : found);
+}
+
 CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string* why) {
   constexpr uint32_t kFlags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_SRGB |
                               CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP;
@@ -256,8 +281,11 @@ CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string
   state->filter_linear = asked.filter_mode == CU_TR_FILTER_MODE_LINEAR;
   state->mip_linear = asked.mipmap_filter_mode == CU_TR_FILTER_MODE_LINEAR;
   state->normalized_coordinates = (asked.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
-  if (state->level_count > 1 && !state->normalized_coordinates) {
-    return refuse(why, "levels need normalized coordinates");
+  if (state->mipmapped && !state->normalized_coordinates) {  // levels have them nevertheless; they do not repeat
+    state->normalized_coordinates = 1;
+    for (AddressMode& mode : state->address) {
+      if (mode == AddressMode::kWrap || mode == AddressMode::kMirror) mode = AddressMode::kClamp;
+    }
   }
   state->srgb = (asked.flags & CU_TRSF_SRGB) != 0 && state->kind == TexelKind::kUnsigned && state->channel_bytes == 1 &&
                 state->normalized_values;
@@ -265,7 +293,7 @@ CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string
   state->level_bias = asked.mipmap_level_bias;
   state->level_least = asked.min_level;
   state->level_most = asked.max_level;
-  for (size_t i = 0; i < 4; ++i) state->border[i] = std::bit_cast<uint32_t>(asked.border_color[i]);
+  for (uint32_t i = 0; i < 4; ++i) state->border[i] = border_word(asked.border_color[i], *state, i);
   return CUDA_SUCCESS;
 }
 

@@ -349,6 +349,12 @@ void BlockRunner::wait_here(BlockState& block) {
 
 void BlockRunner::wake(Fiber* fiber) { push(fiber); }
 
+void BlockRunner::go_last() {
+  Fiber* self = worker_.current;
+  push(self);
+  switch_away(self);
+}
+
 void BlockRunner::yield_here(BlockState& block) {
   Fiber* self = worker_.current;
   push(self);

@@ -59,6 +59,7 @@ struct LaunchPlan {
   SoftDevice* device = nullptr;
   std::weak_ptr<SoftContext> context;
   uint32_t depth = 0;
+  bool by_kernel = false;  // launched by one
   const TextureTable* textures = nullptr;
   std::shared_ptr<LaunchRecording> recording;  // null: nothing is recorded
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
@@ -163,6 +164,7 @@ class BlockRunner : public Share {
   // For the functions that compiled code calls, on the running fiber.
   void wait_here(BlockState& block);   // suspends it until wake()
   void wake(Fiber* fiber);             // it may go on
+  void go_last();                      // behind those that may go on
   void yield_here(BlockState& block);  // suspends it; it may go on at once
   // barrier.cluster of warp `index` (cluster.cc).
   void cluster_arrive(BlockState& block, uint32_t index, uint32_t lanes);

@@ -133,7 +133,7 @@ ChildWork::Error ChildWork::launch(uint64_t block, uint64_t stream, uint64_t add
   std::copy(std::begin(of.block), std::end(of.block), content.launch.block);
   content.launch.shared_bytes = of.shared_bytes;
   content.launch.parameters = content.parameter_bytes;
-  if (parent_.depth >= kDeepestLaunch) return kMaxDepth;
+  if (stream != kTailStream && parent_.depth >= kDeepestLaunch) return kMaxDepth;
   if (device_.check_child(content.launch)) return kInvalidConfiguration;
   return append(block, stream, std::move(content));
 }

@@ -19,7 +19,8 @@ namespace bandsaw::soft {
 
 class SoftDevice;
 
-inline constexpr uint32_t kDeepestLaunch = 24;  // of a kernel launched by kernels, as CUDA limits it
+// Of a kernel launched by kernels, as CUDA limits it. A tail launch is as deep as its parent, which it replaces.
+inline constexpr uint32_t kDeepestLaunch = 24;
 
 struct ChildItem {
   NodeContent content;          // a launch, copy or fill

@@ -123,6 +123,7 @@ CUresult SoftDevice::array_state(const vgpu_texture& asked, const std::shared_pt
     const auto& mipmap = static_cast<const SoftMipmap&>(*object);
     memory = mipmap.memory.get();
     set_levels(memory->layout, 0, mipmap.is.levels - 1, mipmap.is.flags, state);
+    state->mipmapped = 1;
   } else {
     const auto& array = static_cast<const SoftArray&>(*object);
     memory = array.memory.get();

@@ -16,6 +16,7 @@ class KernelOp : public StreamOp {
       : StreamOp(std::move(context)),
         priority_(plan.priority),
         depth_(plan.depth),
+        by_kernel_(plan.by_kernel),
         plan_(std::move(plan)),
         grid_id_(grid_id),
         executor_(executor),
@@ -26,11 +27,13 @@ class KernelOp : public StreamOp {
   void drop(CUresult) override { work_.release(); }
   int priority() const { return priority_; }
   uint32_t depth() const { return depth_; }
+  bool by_kernel() const { return by_kernel_; }
 
  private:
   void end(Scheduler& scheduler, CUresult error);
   const int priority_;
   const uint32_t depth_;
+  const bool by_kernel_;
   LaunchPlan plan_;
   const uint64_t grid_id_;
   Executor& executor_;

@@ -90,7 +90,11 @@ static uint32_t meet(WarpState* warp, uint32_t id, uint32_t threads, uint32_t la
   const uint32_t wanted = barrier.expected ? barrier.expected : block.living;
   if (barrier.arrived >= wanted) {
     uint32_t trues = 0, votes = 0;
+    const bool others = barrier.first != nullptr;
     complete_barrier(runner, block, barrier, &trues, &votes);
+    // In order, the first warp first: programs let all of them write what that one alone should have read before, as
+    // on a GPU it mostly has (Eigen's sums of halves).
+    if (others && kind != BarrierOp::kArrive) runner.go_last();
     return reduce(kind, trues, votes);
   }
   if (kind == BarrierOp::kArrive) return 0;

@@ -37,6 +37,11 @@ bool Scheduler::link(const OpRef& op, std::span<const OpRef> after) {
   return op->waiting_ == 0;
 }
 
+void Scheduler::hand_over(StreamOp& from, StreamOp& to) {
+  to.followers_.insert(to.followers_.end(), from.followers_.begin(), from.followers_.end());
+  from.followers_.clear();
+}
+
 void Scheduler::start(OpRef op) {
   CUresult status = CUDA_SUCCESS;
   if (!begin(op, &status)) return;

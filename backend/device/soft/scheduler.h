@@ -23,6 +23,8 @@ class Scheduler {
   // With the mutex held. Places `op` after those of `after` that have not ended. True: the caller must start() it
   // once it has let the mutex go.
   [[nodiscard]] bool link(const OpRef& op, std::span<const OpRef> after);
+  // With the mutex held. What follows `from`, which has not ended, follows `to` instead.
+  void hand_over(StreamOp& from, StreamOp& to);
   // Without the mutex.
   void start(OpRef op);
   void finish(OpRef op, CUresult status);

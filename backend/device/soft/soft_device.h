@@ -255,7 +255,7 @@ class SoftDevice final : public Device, public GivesAgain {
   // `sms`: that it may run on; 0: all.
   CUresult make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op, uint32_t sms = 0);
   CUresult plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan);
-  CUresult make_child(const KernelOp& parent, const ChildItem& item, const EngineWork& slice, OpRef* op);
+  CUresult make_child(const KernelOp& parent, const ChildItem& item, bool tail, const EngineWork& slice, OpRef* op);
   CUresult check_shape(const Launch& launch, const CodeView& code);
   CUresult reference_cell(const ModuleRef& module, const std::string& name, bool surface, uint64_t** cell);
   CUresult room_for_clusters(const Launch& launch, const KernelCode& code, const KernelSettings& settings,

@@ -36,7 +36,7 @@ struct TextureState {
   uint32_t surface = 0;  // of a surface: only the texels count
   uint32_t linear_memory = 0;
   uint32_t in_window = 1;  // 0: each access asks for the address
-  uint32_t layered = 0, cube = 0;
+  uint32_t layered = 0, cube = 0, mipmapped = 0;
   uint32_t seamless = 0;  // a cube's filter goes on over the edges of its faces
   uint32_t normalized_coordinates = 0;
   uint32_t filter_linear = 0, mip_linear = 0;
@@ -47,6 +47,7 @@ struct TextureState {
   std::array<TextureLevel, kTextureLevels> levels;
 
   uint32_t texel_bytes() const { return channel_bytes * channels; }
+  bool decodes(uint32_t channel) const { return srgb && channel < (channels == 4 ? 3 : 1); }
   bool float_results() const { return kind == TexelKind::kFloat || normalized_values; }
   // Integers of one or two bytes are filtered as well, and come out rounded; larger ones never.
   bool filters() const { return filter_linear && (float_results() || channel_bytes < 4); }

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cfenv>
+#include <cfloat>
 #include <cmath>
 
 #include "tests/unit/soft/codegen_cases.h"
@@ -117,6 +118,27 @@ float pick(float a, float b, bool min) {
   if (std::isnan(b)) return a;
   if (a == b) return std::signbit(a) == min ? a : b;
   return (a < b) == min ? a : b;
+}
+
+// As the hardware's div.approx and div.full, but for the last bits of its reciprocals.
+float fast_quotient(float a, float b, bool full) {
+  const bool large = std::fabs(b) > 0x1p126f;
+  const float scale = std::fabs(b) < FLT_MIN ? 0x1p24f : full && large ? 0.25f : 1;
+  const float reciprocal = large && !full ? std::copysign(0.0f, b) : 1 / (b * scale);
+  const float r = full ? a * scale * reciprocal : a * reciprocal * scale;
+  return std::isnan(r) ? f(0x7fffffff) : r;
+}
+
+TEST(CodegenFloat, FastQuotients) {
+  std::vector<Case> cases;
+  for (const bool full : {false, true}) {
+    const std::string name = full ? "div.full" : "div.approx";
+    cases.push_back(
+        {name + ".f32 %d, %a, %b;", 'd', [=](U a, U b, U) { return bits(fast_quotient(f(a), f(b), full)); }});
+    cases.push_back({name + ".ftz.f32 %d, %a, %b;", 'd',
+                     [=](U a, U b, U) { return bits(flushed(fast_quotient(flushed(f(a)), flushed(f(b)), full))); }});
+  }
+  check_cases(cases, float_values());
 }
 
 TEST(CodegenFloat, Variants) {

@@ -180,6 +180,20 @@ TEST(ManyBlocks, AreGoneThroughByTheLanesThatComeThere) {
   }
 }
 
+// A block is compiled at once, which takes LLVM more than its length says.
+TEST(LongBlock, IsCutIntoPieces) {
+  constexpr uint32_t kStores = 500;
+  std::string code = "  mov.u32 %r1, 0;\n";
+  for (uint32_t i = 0; i < kStores; ++i) code += "  add.u32 %r1, %r1, %r0;\n  st.global.u32 [%o], %r1;\n";
+  reset_memory();
+  Kernels kernels(kFlowHead + code + kFlowEnd, in_pieces(300));
+  ASSERT_TRUE(kernels.ok());
+  auto* const out = array<uint32_t>(32);
+  EXPECT_EQ(kernels.launch("k", {}, reinterpret_cast<uint64_t>(out)).fault, 0u);
+  for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], kStores * lane) << lane;
+  EXPECT_GE(kernels.started().size(), 3u);
+}
+
 INSTANTIATE_TEST_SUITE_P(AtOnce, VeryLargeKernel, ::testing::Values(CompileOptions()));
 INSTANTIATE_TEST_SUITE_P(InPieces, VeryLargeKernel, ::testing::Values(in_pieces(300)));
 

@@ -38,7 +38,7 @@ TEST(AxisTexels, PointTakesTheTexelThatTheCoordinateLiesIn) {
   for (const auto& c : cases) {
     const AxisTexels found = axis_texels(c.mode, c.normalized, false, c.at, 8);
     EXPECT_EQ(found.first, c.texel) << c.at << " " << uint32_t(c.mode);
-    EXPECT_EQ(found.weight, 0);
+    EXPECT_EQ(found.steps, 0);
   }
 }
 
@@ -47,42 +47,41 @@ TEST(AxisTexels, LinearWeighsInSteps) {
     AddressMode mode;
     bool normalized;
     float at;
-    int32_t first, second;
-    float weight;
+    int32_t first, second, steps;
   } cases[] = {
       {kClamp, false, 2.5f, 2, 3, 0},
-      {kClamp, false, 3, 2, 3, 0.5f},
-      {kClamp, false, 2.5f + 1 / 512.0f, 2, 3, 1 / 256.0f},  // half a step rounds up
+      {kClamp, false, 3, 2, 3, 128},
+      {kClamp, false, 2.5f + 1 / 512.0f, 2, 3, 1},  // half a step rounds up
       {kClamp, false, 2.5f + 1 / 513.0f, 2, 3, 0},
       {kClamp, false, 3.5f - 1 / 1024.0f, 3, 4, 0},  // to the next texel
-      {kClamp, false, 0.25f, 0, 0, 0.75f},
-      {kClamp, false, 7.75f, 7, 7, 0.25f},
-      {kBorder, false, 0.25f, -1, 0, 0.75f},
-      {kBorder, false, 7.75f, 7, -1, 0.25f},
-      {kBorder, false, 100, -1, -1, 0.5f},
-      {kWrap, true, 0, 7, 0, 0.5f},
-      {kWrap, true, 1.0f / 32, 7, 0, 0.75f},
-      {kMirror, true, 0, 0, 0, 0.5f},
-      {kMirror, true, 1, 7, 7, 0.5f},
+      {kClamp, false, 0.25f, 0, 0, 0},               // one texel
+      {kClamp, false, 7.75f, 7, 7, 0},
+      {kBorder, false, 0.25f, -1, 0, 192},
+      {kBorder, false, 7.75f, 7, -1, 64},
+      {kBorder, false, 100, -1, -1, 128},
+      {kWrap, true, 0, 7, 0, 128},
+      {kWrap, true, 1.0f / 32, 7, 0, 192},
+      {kMirror, true, 0, 0, 0, 128},
+      {kMirror, true, 1, 7, 7, 128},
   };
   for (const auto& c : cases) {
     const AxisTexels found = axis_texels(c.mode, c.normalized, true, c.at, 8);
     EXPECT_EQ(found.first, c.first) << c.at;
     EXPECT_EQ(found.second, c.second) << c.at;
-    EXPECT_EQ(found.weight, c.weight) << c.at;
+    EXPECT_EQ(found.steps, c.steps) << c.at;
   }
 }
 
 // Both sets of 256ths are what an H200's sums of known texels show.
 TEST(CornerSteps, AreRoundedProductsThatSumUpToOne) {
   using Steps = std::array<uint32_t, 8>;
-  EXPECT_EQ(corner_steps(1, {77, 0, 0}), (Steps{179, 77}));
-  EXPECT_EQ(corner_steps(2, {4, 132, 0}), (Steps{122, 2, 130, 2}));
-  EXPECT_EQ(corner_steps(3, {4, 132, 4}), (Steps{120, 2, 128, 2, 2, 0, 2, 0}));
+  EXPECT_EQ(corner_steps(1, 256, {77, 0, 0}), (Steps{179, 77}));
+  EXPECT_EQ(corner_steps(2, 256, {4, 132, 0}), (Steps{122, 2, 130, 2}));
+  EXPECT_EQ(corner_steps(3, 256, {4, 132, 4}), (Steps{120, 2, 128, 2, 2, 0, 2, 0}));
   for (uint32_t x = 0; x < 256; ++x)
     for (uint32_t y = 0; y < 256; ++y) {
       uint32_t sum = 0;
-      for (const uint32_t step : corner_steps(3, {x, y, (x * 7 + y * 13) % 256})) {
+      for (const uint32_t step : corner_steps(3, 256, {x, y, (x * 7 + y * 13) % 256})) {
         ASSERT_LE(step, 256u);
         sum += step;
       }
@@ -333,7 +332,7 @@ TEST_F(TextureCode, FetchesByPointAndByInteger) {
   for (uint32_t i = 0; i < 32; ++i) {
     EXPECT_EQ(result.words[i][0], std::bit_cast<uint32_t>(16.0f + static_cast<float>(std::min(i, 7u))));
     EXPECT_EQ(result.words[i][1], 0u);
-    EXPECT_EQ(result.words[i][3], std::bit_cast<uint32_t>(1.0f));
+    EXPECT_EQ(result.words[i][3], 0u);
   }
   result = run_texture(
       "mov.u32 %r2, 3; tex.2d.v4.f32.s32 {%f4,%f5,%f6,%f7}|%p1, [%rd1, {%r1,%r2}];"

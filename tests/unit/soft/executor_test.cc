@@ -86,6 +86,25 @@ TEST_F(SoftDeviceTest, Barriers) {
   for (int i = 0; i < 50 * 32; ++i) ASSERT_EQ(reinterpret_cast<uint32_t*>(out)[i], 640u);
 }
 
+// Each time they meet, warps tell in which order they go on.
+void meet_in_order(WarpState* warp) {
+  auto* out = reinterpret_cast<uint32_t*>(parameter<uint64_t>(warp, 0));
+  for (int i = 0; i < 3; ++i) {
+    bandsaw_barrier(warp, 0, 0, warp->live, 0, 0);
+    out[1 + out[0]++] = warp->warp_id;
+  }
+}
+
+TEST_F(SoftDeviceTest, WarpsGoOnInOrderBehindABarrier) {
+  const uint64_t out = alloc(13 * 4);
+  std::memset(reinterpret_cast<void*>(out), 0, 4);
+  ASSERT_EQ(launch(legacy, load(fake_kernel("meet_in_order", meet_in_order, 8)), 1, 128, out), CUDA_SUCCESS);
+  ASSERT_EQ(sync(), CUDA_SUCCESS);
+  const auto* found = reinterpret_cast<uint32_t*>(out);
+  EXPECT_EQ(found[0], 12u);
+  for (uint32_t i = 0; i < 12; ++i) EXPECT_EQ(found[1 + i], i % 4) << i;
+}
+
 // Warps that end early no longer count.
 void early_exit(WarpState* warp) {
   if (warp->warp_id % 2) return;

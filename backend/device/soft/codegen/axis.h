@@ -42,32 +42,35 @@ inline double addressed(double at, double texels) {
 
 }  // namespace detail
 
-// Without a filter, where a mirror turns the period around, it is the texel that is mirrored: on the edge of two texels
-// the one with the lower number is taken, as before the turn the one with the higher.
+// Where a mirror turns the period around, texels are mirrored, not coordinates: on the edge of two texels the one with
+// the lower number is taken, as before the turn the one with the higher.
 template <AddressMode kMode, bool kNormalized, bool kLinear>
 inline AxisSteps axis_steps(float coordinate, double texels) {
   constexpr bool kMirrors = kNormalized && kMode == AddressMode::kMirror;
-  constexpr bool kRepeats = kMirrors || (kNormalized && kMode == AddressMode::kWrap);
+  constexpr bool kWraps = kNormalized && kMode == AddressMode::kWrap;
   constexpr float kNoFraction = 1 << 24;  // floats from here on are whole numbers
-  double at = coordinate;
-  bool odd = false;
-  if constexpr (kRepeats) {
-    const double bounded = std::fabs(coordinate) < kNoFraction ? coordinate : 0.0f, below = detail::whole(bounded);
-    const double half = detail::whole(below / 2);
-    odd = kMirrors && below != 2 * half;
-    at = bounded - below;
-    if constexpr (kMirrors && kLinear) at = odd ? 1 - at : at;
+  double at = coordinate == coordinate ? coordinate : 0.0f, below = 0;
+  if constexpr (kMirrors || kWraps) {
+    at = std::fabs(coordinate) < kNoFraction ? coordinate : 0.0f;
+    below = detail::whole(at);
   }
-  if constexpr (kNormalized) at *= texels;
+  if constexpr (kNormalized) {  // an H200 holds 21 bits of them, and 22 for the largest textures
+    const double fractions = texels > 8192 ? 1 << 22 : 1 << 21;
+    at = detail::whole((at - below) * fractions) / fractions * texels;
+  }
+  const bool odd = kMirrors && below != 2 * detail::whole(below / 2);
+  const auto texel = [&](double number) {
+    const double found = detail::addressed<kMode, kNormalized>(number, texels);
+    return odd ? texels - 1 - found : found;
+  };
   if constexpr (!kLinear) {
-    at = detail::whole(at);
-    if constexpr (kMirrors) at = odd ? texels - 1 - at : at;
-    at = detail::addressed<kMode, kNormalized>(at, texels);
-    return {at, at, 0};
+    const double one = texel(detail::whole(at));
+    return {one, one, 0};
   }
   const double steps = detail::whole((at - 0.5) * 256 + 0.5), first = detail::whole(steps / 256);
-  return {detail::addressed<kMode, kNormalized>(first, texels),
-          detail::addressed<kMode, kNormalized>(first + 1, texels), steps - first * 256};
+  const double near = texel(first), far = texel(first + 1);
+  const bool clamped = kMode == AddressMode::kClamp && near == far;  // one texel, which is not split
+  return {near, far, clamped ? 0.0 : steps - first * 256};
 }
 
 // f.template operator()<mode, normalized, linear>().
@@ -89,22 +92,26 @@ inline auto with_axis(AddressMode mode, bool normalized, bool linear, F&& f) {
 }
 
 // What each corner counts in a filter of 1 to 3 axes, in steps of 1/256, by the steps that each axis's second texel
-// counts; bit i of a corner's number chooses axis i's second texel. A product is rounded to a step before the sum is
-// taken, as an H200 does (which way halves go is not known); the steps sum up to 256. `put` gets each corner's.
+// counts; bit i of a corner's number chooses axis i's second texel. The steps sum up to `all`, which is 256 without a
+// second level. An H200 shares them out along z, then x, then y, and rounds one part each time, halves upwards: of y
+// the far one where x is far, else the near one. `put` gets each corner's.
 template <uint32_t kAxes, class Put>
-inline void corner_steps_to(int32_t x, int32_t y, int32_t z, Put&& put) {
+inline void corner_steps_to(int32_t all, int32_t x, int32_t y, int32_t z, Put&& put) {
   constexpr int32_t kAll = 256;
-  const auto product = [](int32_t a, int32_t b) { return (a * b + kAll / 2) / kAll; };
-  if constexpr (kAxes == 1) {
-    put(0, kAll - x), put(1, x);
-    return;
-  }
-  const int32_t both = product(x, y), flat[] = {kAll - x - y + both, x - both, y - both, both};
-  for (uint32_t i = 0; i < 4; ++i) {
-    const int32_t behind = kAxes == 3 ? product(flat[i], z) : 0;
-    put(i, flat[i] - behind);
-    if constexpr (kAxes == 3) put(i + 4, behind);
-  }
+  const auto part = [](int32_t of, int32_t steps) { return (of * steps + kAll / 2) / kAll; };
+  const auto share = [&](uint32_t first, int32_t of) {
+    const int32_t far = part(of, x), near = of - far;
+    if constexpr (kAxes == 1) {
+      put(first, near), put(first + 1, far);
+    } else {
+      const int32_t far_far = part(far, y), near_near = part(near, kAll - y);
+      put(first, near_near), put(first + 1, far - far_far), put(first + 2, near - near_near), put(first + 3, far_far);
+    }
+  };
+  if constexpr (kAxes < 3) return share(0, all);
+  const int32_t near = part(all, kAll - z);
+  share(0, near);
+  share(4, all - near);
 }
 
 // The texels of all lanes along one axis.

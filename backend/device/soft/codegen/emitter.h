@@ -314,6 +314,7 @@ class Emitter {
   void packed_halves(const Op& op, int operands, const std::function<V(std::vector<V>, ptx::Type)>& f);
   void op_float_unary(const Op& op);
   void op_float_div(const Op& op);
+  V fast_quotient(const Op& op, V a, V b);
   void op_fma(const Op& op);
   void op_copysign(const Op& op);
   void op_testp(const Op& op);

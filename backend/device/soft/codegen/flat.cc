@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kLargestParameters = 32764, kLargestLocal = 512 << 10;
 constexpr uint64_t kLargestShared = 16 << 20;  // launches know what an SM has
 constexpr uint64_t kLargestAlignment = 64 << 10;
+constexpr size_t kLongBlock = 200;
 constexpr uint32_t kMostNumbered = 65536;  // variables of a function that name<count> makes
 
 // Puts the variable behind what lies in [0, *end). No sum of sizes wraps: each part is held against the limit.
@@ -153,6 +154,14 @@ void Flattener::add_targets(const ptx::Targets& targets, uint32_t line, const pt
   }
 }
 
+// A piece of a long kernel ends with a block, so that long ones are cut too: not within a call, nor where a carry is
+// handed on.
+bool Flattener::ends_long_block(const ptx::Instruction& next) const {
+  const std::vector<Op>& ops = f_.blocks.back().ops;
+  return ops.size() >= kLongBlock && (next.opcode == "st" || next.opcode == "ld") && !next.has("param") &&
+         std::none_of(ops.begin(), ops.end(), [](const Op& op) { return op.in->has("cc"); });
+}
+
 void Flattener::start_block(const std::string& label) {
   if (!f_.blocks.back().ops.empty()) f_.blocks.emplace_back();  // an empty one has several labels
   f_.labels[label] = static_cast<int>(f_.blocks.size()) - 1;
@@ -183,7 +192,7 @@ void Flattener::add_instruction(const ptx::Instruction& in, uint32_t line, const
   const auto named = module_->gathering_functions.find(callee);
   const bool waits = module_->waiting_functions.contains(callee), names = named != module_->gathering_functions.end();
   const bool gathers = is_gathering(in) || waits || names;
-  if (gathers && !f_.blocks.back().ops.empty()) f_.blocks.emplace_back();
+  if ((gathers && !f_.blocks.back().ops.empty()) || ends_long_block(in)) f_.blocks.emplace_back();
   if (gathers) f_.blocks.back().sync_head = true;
   if (names && !waits) f_.blocks.back().called_with = named->second;
   f_.blocks.back().ops.push_back(std::move(op));
@@ -191,7 +200,7 @@ void Flattener::add_instruction(const ptx::Instruction& in, uint32_t line, const
 }
 
 void Flattener::note(const ptx::Instruction& in, const Op& op) {
-  if (in.opcode == "wgmma" && in.has("wait_group")) f_.uses_barrier = true;
+  if (in.opcode == "wgmma" && (in.has("fence") || in.has("wait_group"))) f_.uses_barrier = true;
   if (in.opcode == "alloca") f_.uses_alloca = true;
   if (in.opcode == "bar" || in.opcode == "barrier") {
     if (!in.has("warp")) f_.uses_barrier = true;

@@ -51,6 +51,7 @@ class Flattener {
   void add_targets(const ptx::Targets& targets, uint32_t line, const ptx::Scope& scope);
   std::string label_key(const ptx::Label* label);
   void start_block(const std::string& label);
+  bool ends_long_block(const ptx::Instruction& next) const;
   void add_instruction(const ptx::Instruction& in, uint32_t line, const ptx::Scope& scope);
   void note(const ptx::Instruction& in, const Op& op);
   void note_place(const Place* p);

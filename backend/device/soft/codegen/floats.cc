@@ -230,7 +230,30 @@ void Emitter::op_float_div(const Op& op) {
   ptx::Type type = op.in->type();
   if (op.in->opcode == "rem" || (type != ptx::Type::kF32 && type != ptx::Type::kF64)) unsupported(op);
   V a = read_float(op, op.args.at(1), type), b = read_float(op, op.args.at(2), type);
-  write_float(op, op.args[0], float_binary(op, "div", a, b, type), type);
+  const bool fast = op.in->has("approx") || op.in->has("full");
+  write_float(op, op.args[0], fast ? fast_quotient(op, a, b) : float_binary(op, "div", a, b, type), type);
+}
+
+// Of floats: the first times the second one's reciprocal. That of a subnormal has no room in a float, so it is scaled.
+// Beyond 2^126 it is 0, or both are scaled before if the full range is asked for.
+V Emitter::fast_quotient(const Op& op, V a, V b) {
+  constexpr double kScale = 1 << 24;
+  const auto number = [&](double value) { return llvm::ConstantFP::get(a->getType(), value); };
+  if (op.in->has("ftz")) {
+    a = flush(a);
+    b = flush(b);
+  }
+  const bool full = op.in->has("full");
+  V size = intrinsic(llvm::Intrinsic::fabs, {b});
+  V small = b_.CreateFCmpOLT(size, number(FLT_MIN)), large = b_.CreateFCmpOGT(size, number(0x1p126));
+  V scale = b_.CreateSelect(small, number(kScale), number(1));
+  if (full) scale = b_.CreateSelect(large, number(0.25), scale);
+  V reciprocal = b_.CreateFDiv(number(1), b_.CreateFMul(b, scale));
+  V zero = intrinsic(llvm::Intrinsic::copysign, {number(0), b});
+  if (!full) reciprocal = b_.CreateSelect(large, zero, reciprocal);
+  V r = full ? b_.CreateFMul(b_.CreateFMul(a, scale), reciprocal) : b_.CreateFMul(b_.CreateFMul(a, reciprocal), scale);
+  V nan = b_.CreateBitCast(llvm::ConstantInt::get(int_of(r)->getType(), 0x7fffffff), r->getType());
+  return finish_float(op, b_.CreateSelect(b_.CreateFCmpUNO(r, r), nan, r));
 }
 
 V Emitter::unary_value(const Op& op, V a, ptx::Type type) {

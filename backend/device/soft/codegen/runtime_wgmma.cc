@@ -54,28 +54,31 @@ struct WgmmaSource {
       bandsaw_fault(warp, static_cast<uint32_t>(Fault::kIllegalAddress), kSharedWindow + address);
     return warp->shared + address;
   }
-  // f(i, value) for the elements of a chunk.
-  template <class F>
-  void each(uint32_t address, F&& f) const {
+  // The elements of a chunk to out[i * step].
+  template <MatrixType kType>
+  void put_chunk(uint32_t address, float* out, uint32_t step) const {
+    constexpr uint32_t kInWord = matrix_elements(kType), kCount = kSwizzled / 4 * kInWord;
     uint32_t words[kSwizzled / 4];
+    float numbers[kCount];
     std::memcpy(words, chunk(address), kSwizzled);
-    const uint32_t in_word = matrix_elements(type);
-    for (uint32_t i = 0; i < kSwizzled / 4 * in_word; ++i)
-      f(i, element(type, words[i / in_word], static_cast<int>(i % in_word)) * sign);
+    for (uint32_t i = 0; i < kCount; ++i)
+      numbers[i] = element(kType, words[i / kInWord], static_cast<int>(i % kInWord));
+    for (uint32_t i = 0; i < kCount; ++i) out[i * step] = numbers[i] * sign;
   }
   void read(uint32_t first, uint32_t lines, uint32_t depth, float* out, uint32_t line_step, uint32_t k_step) const {
-    const uint32_t in_chunk = kSwizzled / 4 * matrix_elements(type);
-    if (depth_contiguous) {
-      for (uint32_t line = 0; line < lines; ++line)
-        for (uint32_t c = 0; c < depth / in_chunk; ++c)
-          each(where.at(c, first + line, true),
-               [&](uint32_t i, float v) { out[line * line_step + (c * in_chunk + i) * k_step] = v; });
-      return;
-    }
-    for (uint32_t k = 0; k < depth; ++k)
-      for (uint32_t c = 0; c < lines / in_chunk; ++c)
-        each(where.at(first / in_chunk + c, k, false),
-             [&](uint32_t i, float v) { out[(c * in_chunk + i) * line_step + k * k_step] = v; });
+    with_matrix_type(type, [&]<MatrixType kType>() {
+      constexpr uint32_t kInChunk = kSwizzled / 4 * matrix_elements(kType);
+      if (depth_contiguous) {
+        for (uint32_t line = 0; line < lines; ++line)
+          for (uint32_t c = 0; c < depth / kInChunk; ++c)
+            put_chunk<kType>(where.at(c, first + line, true), out + line * line_step + c * kInChunk * k_step, k_step);
+        return;
+      }
+      for (uint32_t k = 0; k < depth; ++k)
+        for (uint32_t c = 0; c < lines / kInChunk; ++c)
+          put_chunk<kType>(where.at(first / kInChunk + c, k, false), out + c * kInChunk * line_step + k * k_step,
+                           line_step);
+    });
   }
 };
 
@@ -102,9 +105,10 @@ void wgmma_left(const uint32_t* a, const WgmmaForm& f, float* out) {
 // Element i of lane l lies in row l / 4 + 8 * (i / 2 % 2) and column 8 * (i / 4) + 2 * (l % 4) + i % 2.
 template <class F>
 void each_wgmma_result(uint32_t columns, F&& f) {
-  for (uint32_t i = 0; i < columns / 2; ++i)
-    for (uint32_t l = 0; l < kWarpLanes; ++l)
-      f(i, l, (l / 4 + 8 * (i >> 1 & 1)) * kWgmmaColumns + i / 4 * 8 + l % 4 * 2 + (i & 1));
+  for (uint32_t eight = 0; eight < columns / 8; ++eight)
+    for (uint32_t row = 0; row < 16; ++row)
+      for (uint32_t column = 0; column < 8; ++column)
+        f(eight * 4 + row / 8 * 2 + column % 2, row % 8 * 4 + column / 2, row * kWgmmaColumns + eight * 8 + column);
 }
 
 uint32_t wgmma_integer(double sum, uint32_t old, MatrixSum kind) {
@@ -142,12 +146,20 @@ static void bsw_wgmma(WarpState* warp, uint32_t mask, const uint32_t* a, uint64_
   const auto half = [&](uint32_t i, uint32_t l) {
     return static_cast<uint16_t>(d[(i >> 1) * kWarpLanes + l] >> (16 * (i & 1)));
   };
-  each_wgmma_result(columns, [&](uint32_t i, uint32_t l, uint32_t at) {
-    t.d[at] = !adds || f.result == WgmmaResult::kS32 ? 0
-              : f.result == WgmmaResult::kF16        ? from_f16(half(i, l))
-                                                     : std::bit_cast<float>(d[i * kWarpLanes + l]);
-  });
+  if (!adds || f.result == WgmmaResult::kS32) {
+    for (uint32_t row = 0; row < 16; ++row) std::fill_n(t.d + row * kWgmmaColumns, columns, 0.0);
+  } else if (f.result == WgmmaResult::kF16) {
+    each_wgmma_result(columns, [&](uint32_t i, uint32_t l, uint32_t at) { t.d[at] = from_f16(half(i, l)); });
+  } else {
+    each_wgmma_result(
+        columns, [&](uint32_t i, uint32_t l, uint32_t at) { t.d[at] = std::bit_cast<float>(d[i * kWarpLanes + l]); });
+  }
   add_products(t.d, t.a, t.b, {16, columns, depth, kWgmmaColumns, kWgmmaDeepest, kWgmmaColumns});
+  if (f.result == WgmmaResult::kF32) {
+    return each_wgmma_result(columns, [&](uint32_t i, uint32_t l, uint32_t at) {
+      d[i * kWarpLanes + l] = std::bit_cast<uint32_t>(static_cast<float>(t.d[at]));
+    });
+  }
   each_wgmma_result(columns, [&](uint32_t i, uint32_t l, uint32_t at) {
     if (f.result == WgmmaResult::kF16) {
       uint32_t& out = d[(i >> 1) * kWarpLanes + l];
@@ -156,20 +168,20 @@ static void bsw_wgmma(WarpState* warp, uint32_t mask, const uint32_t* a, uint64_
       return;
     }
     uint32_t& out = d[i * kWarpLanes + l];
-    out = f.result == WgmmaResult::kS32 ? wgmma_integer(t.d[at], adds ? out : 0, f.sum)
-                                        : std::bit_cast<uint32_t>(static_cast<float>(t.d[at]));
+    out = wgmma_integer(t.d[at], adds ? out : 0, f.sum);
   });
 }
 
-// Of the four warps that multiply together none goes on before all have: what they read may be overwritten then.
-static void bsw_wgmma_wait(WarpState* warp, uint32_t mask) {
+// Of the four warps that multiply together none goes on before all are here: behind a fence it may read what each of
+// them stored, and behind a wait overwrite what another one read.
+static void bsw_wgmma_meet(WarpState* warp, uint32_t mask) {
   if (mask) bandsaw_warpgroup(warp);
 }
 }
 
 void add_wgmma_symbols(SymbolTable* table) {
   table->push_back({"bsw_wgmma", (void*)bsw_wgmma});
-  table->push_back({"bsw_wgmma_wait", (void*)bsw_wgmma_wait});
+  table->push_back({"bsw_wgmma_meet", (void*)bsw_wgmma_meet});
 }
 
 }  // namespace bandsaw::soft

@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include "backend/device/soft/codegen/axis.h"
+#include "backend/device/soft/codegen/blend.h"
 #include "backend/device/soft/codegen/half.h"
+#include "backend/device/soft/codegen/srgb.h"
 
 namespace bandsaw::soft {
 namespace {
@@ -14,35 +16,13 @@ namespace {
 constexpr double kFar = 1e12;        // beyond every texture
 constexpr uint32_t kAllSteps = 256;  // filter weights have 8 bits after the point
 constexpr float kSteps = kAllSteps;
+constexpr AxisTexels kBorderRow{-1, 0, kAllSteps / 2};
 
 // As std::floor, which is a call on processors of the least kind.
 int64_t whole(double value) {
   if (!(std::fabs(value) < kFar)) value = value > 0 ? kFar : value < 0 ? -kFar : 0;
   const auto cut = static_cast<int64_t>(value);
   return cut - (static_cast<double>(cut) > value);
-}
-
-// Of a whole texel.
-int32_t address(AddressMode mode, int64_t at, uint32_t texels) {
-  const auto last = static_cast<int64_t>(texels) - 1;
-  if (mode == AddressMode::kBorder) return at < 0 || at > last ? -1 : static_cast<int32_t>(at);
-  return static_cast<int32_t>(std::clamp<int64_t>(at, 0, last));
-}
-
-float from_srgb(float value) { return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f); }
-
-using Four = float __attribute__((vector_size(16)));
-
-// Of integers that a float holds.
-Four floats_of(const Words& words) {
-  return __builtin_convertvector(std::bit_cast<int32_t __attribute__((vector_size(16)))>(words), Four);
-}
-
-// To the nearest integers, halves upwards: seen on an H100.
-Words rounded(Four values) {
-  Words words;
-  for (size_t i = 0; i < 4; ++i) words[i] = static_cast<uint32_t>(whole(double{values[static_cast<int>(i)]} + 0.5));
-  return words;
 }
 
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
@@ -54,17 +34,17 @@ AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coo
   const AxisSteps at = with_axis(mode, normalized, linear, [&]<AddressMode kMode, bool kNormalized, bool kLinear>() {
     return axis_steps<kMode, kNormalized, kLinear>(coordinate, texels);
   });
-  return {static_cast<int32_t>(at.first), static_cast<int32_t>(at.second), static_cast<float>(at.steps / kSteps)};
+  return {static_cast<int32_t>(at.first), static_cast<int32_t>(at.second), static_cast<int32_t>(at.steps)};
 }
 
-std::array<uint32_t, 8> corner_steps(uint32_t axes, const std::array<uint32_t, 3>& second) {
+std::array<uint32_t, 8> corner_steps(uint32_t axes, uint32_t all, const std::array<uint32_t, 3>& second) {
   std::array<uint32_t, 8> steps{};
   const auto put = [&](uint32_t corner, int32_t value) { steps[corner] = static_cast<uint32_t>(value); };
-  const auto [x, y, z] =
-      std::array{static_cast<int32_t>(second[0]), static_cast<int32_t>(second[1]), static_cast<int32_t>(second[2])};
-  if (axes == 1) corner_steps_to<1>(x, y, z, put);
-  if (axes == 2) corner_steps_to<2>(x, y, z, put);
-  if (axes == 3) corner_steps_to<3>(x, y, z, put);
+  const auto number = [](uint32_t value) { return static_cast<int32_t>(value); };
+  const int32_t x = number(second[0]), y = number(second[1]), z = number(second[2]);
+  if (axes == 1) corner_steps_to<1>(number(all), x, y, z, put);
+  if (axes == 2) corner_steps_to<2>(number(all), x, y, z, put);
+  if (axes == 3) corner_steps_to<3>(number(all), x, y, z, put);
   return steps;
 }
 
@@ -108,7 +88,10 @@ uint32_t Sampler::channel(const std::byte* from) const {
     std::memcpy(&value, from, sizeof value);
     return value;
   };
-  if (state_.kind == TexelKind::kFloat) return bits_of(from_f16(as(uint16_t{})));
+  if (state_.kind == TexelKind::kFloat) {
+    const uint32_t half = as(uint16_t{}), nan = (half & 0x8000) << 16 | 0x7f800000 | (half & 0x3ff) << 13;
+    return (half & 0x7fff) > 0x7c00 ? nan : bits_of(from_f16(static_cast<uint16_t>(half)));
+  }
   const bool sign = state_.kind == TexelKind::kSigned;
   const bool byte = state_.channel_bytes == 1;
   const int32_t value = sign ? (byte ? as(int8_t{}) : as(int16_t{})) : (byte ? as(uint8_t{}) : as(uint16_t{}));
@@ -117,9 +100,9 @@ uint32_t Sampler::channel(const std::byte* from) const {
   return bits_of(static_cast<float>(value) / most);
 }
 
-// Channels that the texture does not have are 0, and the fourth is 1.
+// Channels that the texture does not have are 0, the fourth too.
 inline Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const {
-  Words words{0, 0, 0, state_.float_results() ? bits_of(1) : 1u};
+  Words words{};
   if (x < 0 || y < 0 || z < 0) {
     std::copy_n(state_.border.begin(), state_.channels, words.begin());
     return words;
@@ -139,7 +122,7 @@ inline Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int
   }
   for (uint32_t i = 0; i < state_.channels; ++i) {
     words[i] = channel(from + size_t{i} * state_.channel_bytes);
-    if (state_.srgb && i < 3) words[i] = bits_of(from_srgb(float_of(words[i])));
+    if (state_.decodes(i)) words[i] = bits_of(from_srgb(std::to_integer<uint32_t>(from[i])));
   }
   return words;
 }
@@ -147,8 +130,7 @@ inline Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int
 uint32_t Sampler::layer_of(const FetchForm& form, const TextureLevel& level, uint32_t layer) const {
   if (!is_layered(form.geometry)) return 0;
   const uint32_t layers = is_cube(form.geometry) ? level.depth / 6 : level.depth;
-  const auto at = static_cast<int32_t>(layer);
-  return layers == 0 || at < 0 ? 0 : std::min(layer, layers - 1);
+  return layers == 0 ? 0 : std::min(layer, layers - 1);  // a negative one is far beyond
 }
 
 void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, const Coordinates& coordinates, bool linear,
@@ -158,37 +140,83 @@ void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, cons
   if (is_cube(form.geometry)) {
     const FacePoint point = face_point(coordinates.at);
     *plane = std::min(*plane * 6 + point.face, level.depth - 1);
-    at[0] = axis_texels(AddressMode::kClamp, true, linear, point.s, level.width);
-    at[1] = axis_texels(AddressMode::kClamp, true, linear, point.t, level.height);
+    const bool clamped = !linear && !state_.mipmapped;
+    const auto mode = [&](size_t i) { return clamped ? AddressMode::kClamp : state_.address[i]; };
+    at[0] = axis_texels(mode(0), true, linear, point.s, level.width);
+    at[1] = axis_texels(mode(1), true, linear, point.t, level.height);
     return;
   }
   for (uint32_t i = 0; i < dimensions(form.geometry); ++i) {
     if (form.integers) {
-      const int32_t one = address(state_.address[i], coordinates.texel[i], sides[i]);
-      at[i] = {one, one, 0};
+      at[i] = {coordinates.texel[i], coordinates.texel[i], 0};
     } else {
       at[i] = axis_texels(state_.address[i], state_.normalized_coordinates, linear, coordinates.at[i], sides[i]);
     }
   }
 }
 
-// The sum of the corners by their weights.
-template <uint32_t kAxes>
-Words Sampler::blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const {
-  Four sum{};
-  std::array<uint32_t, 3> seconds{};
-  for (uint32_t i = 0; i < kAxes; ++i) seconds[i] = static_cast<uint32_t>(at[i].weight * kSteps);
-  const std::array<uint32_t, 8> steps = corner_steps(kAxes, seconds);
-#pragma GCC unroll 8
-  for (uint32_t corner = 0; corner < 1u << kAxes; ++corner) {
+// Whole coordinates beyond the texture find neither its edge nor its border, and those of a row nothing but memory.
+bool Sampler::has_texel(const FetchForm& form, const TextureLevel& level, const Coordinates& coordinates) {
+  if (form.geometry == Geometry::k1d) return false;
+  if (is_layered(form.geometry) && coordinates.layer >= level.depth) return false;
+  const uint32_t sides[3] = {level.width, level.height, level.depth};
+  for (uint32_t i = 0; i < dimensions(form.geometry); ++i)
+    if (coordinates.texel[i] < 0 || static_cast<uint32_t>(coordinates.texel[i]) >= sides[i]) return false;
+  return true;
+}
+
+void Sampler::add_corners(const TextureLevel& level, uint32_t axes, int32_t all, const AxisTexels (&at)[3],
+                          uint32_t plane, Footprints* to) const {
+  const auto second = [&](uint32_t axis) { return axis < axes ? static_cast<uint32_t>(at[axis].steps) : 0; };
+  const auto steps = corner_steps(axes, static_cast<uint32_t>(all), {second(0), second(1), second(2)});
+  for (uint32_t corner = 0; corner < 1u << axes; ++corner) {
+    Footprint& of = to->planes[to->count + corner / 4];
+    of.steps[corner % 4] = static_cast<int32_t>(steps[corner]);
     if (steps[corner] == 0) continue;
     int32_t where[3] = {0, 0, static_cast<int32_t>(plane)};
-    for (uint32_t i = 0; i < kAxes; ++i) where[i] = corner >> i & 1 ? at[i].second : at[i].first;
-    const float weight = static_cast<float>(steps[corner]) / kSteps;
-    const Words words = texel(level, where[0], where[1], where[2]);
-    sum += weight * (state_.float_results() ? std::bit_cast<Four>(words) : floats_of(words));
+    for (uint32_t i = 0; i < axes; ++i) where[i] = corner >> i & 1 ? at[i].second : at[i].first;
+    of.texels[corner % 4] = texel(level, where[0], where[1], where[2]);
   }
-  return state_.float_results() ? std::bit_cast<Words>(sum) : rounded(sum);
+  to->count += axes == 3 ? 2 : 1;
+}
+
+// Small normalized integers are filtered as such of 16 bits; signed ones of 8 bits in steps of an H200's own, and the
+// least of a signed format is cut off behind the filter. Halves go upwards.
+uint32_t Sampler::mixed_integers(const Footprints& of, uint32_t channel) const {
+  const bool sign = state_.kind == TexelKind::kSigned, byte = state_.channel_bytes == 1;
+  const float most = sign ? (byte ? 127 : 32767) : (byte ? 255 : 65535);
+  int64_t sum = 0;
+  for (uint32_t plane = 0; plane < of.count; ++plane)
+    for (size_t i = 0; i < 4; ++i) {
+      const uint32_t word = of.planes[plane].texels[i][channel];
+      const int64_t code =
+          state_.normalized_values ? std::lround(float_of(word) * most) : int64_t{static_cast<int32_t>(word)};
+      sum += of.planes[plane].steps[i] * code;
+    }
+  const auto nearest = [](int64_t of_256) { return (of_256 + kAllSteps / 2) >> 8; };
+  if (!state_.normalized_values) return static_cast<uint32_t>(nearest(sum));
+  if (!sign) return bits_of(static_cast<float>(nearest(byte ? sum * 257 : sum)) / 65535);
+  const int64_t code = byte ? sum + ((257 * (sum >> 4) + 1024) >> 11) : nearest(sum);
+  return bits_of(static_cast<float>(std::max<int64_t>(code, -32767)) / 32767);
+}
+
+uint32_t Sampler::mixed_channel(const Footprints& of, uint32_t channel) const {
+  if (state_.kind != TexelKind::kFloat && !state_.decodes(channel)) return mixed_integers(of, channel);
+  const auto texel = [&](uint32_t i) { return of.planes[i / 4].texels[i % 4][channel]; };
+  const auto steps = [&](uint32_t i) { return of.planes[i / 4].steps[i % 4]; };
+  if (state_.srgb) {
+    return blended<SrgbFormat, 16, 4>(texel, steps,
+                                      [&](uint32_t i) { return bits_of(srgb_block(float_of(texel(i)))); });
+  }
+  if (state_.channel_bytes == 2) return blended<HalfFormat, 16, 4>(texel, steps);
+  if (of.count == 1) return blended<FloatFormat, 4, 4>(texel, steps);
+  return of.count == 2 ? blended<FloatFormat, 8, 4>(texel, steps) : blended<FloatFormat, 16, 4>(texel, steps);
+}
+
+Words Sampler::mixed(const Footprints& of) const {
+  Words words{};
+  for (uint32_t i = 0; i < state_.channels; ++i) words[i] = mixed_channel(of, i);
+  return words;
 }
 
 // Beside a face's edge lies the neighbour's texel. Beyond a corner lies none: the mean of the three around it.
@@ -220,33 +248,66 @@ Words Sampler::blend_seamless(const TextureLevel& level, const FacePoint& point,
   const int64_t x = whole((double{point.s} * level.width - 0.5) * kSteps + 0.5);
   const int64_t y = whole((double{point.t} * level.height - 0.5) * kSteps + 0.5);
   const std::array<uint32_t, 8> steps =
-      corner_steps(2, {static_cast<uint32_t>(x & 255), static_cast<uint32_t>(y & 255)});
-  float sum[4] = {};
-  for (int corner = 0; corner < 4; ++corner) {
+      corner_steps(2, kAllSteps, {static_cast<uint32_t>(x & 255), static_cast<uint32_t>(y & 255)});
+  Footprints found;
+  found.count = 1;
+  for (uint32_t corner = 0; corner < 4; ++corner) {
     if (steps[corner] == 0) continue;
-    const float weight = static_cast<float>(steps[corner]) / kSteps;
-    const Words words = cube_texel(level, cube, point.face, (x >> 8) + (corner & 1), (y >> 8) + (corner >> 1));
-    for (size_t i = 0; i < 4; ++i) sum[i] += weight * float_of(words[i]);
+    found.planes[0].steps[corner] = static_cast<int32_t>(steps[corner]);
+    found.planes[0].texels[corner] =
+        cube_texel(level, cube, point.face, (x >> 8) + (corner & 1), (y >> 8) + (corner >> 1));
   }
-  return {bits_of(sum[0]), bits_of(sum[1]), bits_of(sum[2]), bits_of(sum[3])};
+  return mixed(found);
 }
 
 Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates& coordinates) const {
   const TextureLevel& level = state_.levels[number];
   const bool linear = state_.filters() && !form.integers;
-  if (linear && state_.seamless && is_cube(form.geometry) && state_.float_results()) {
+  if (form.integers && !has_texel(form, level, coordinates)) return {};
+  if (linear && seamless() && is_cube(form.geometry)) {
     return blend_seamless(level, face_point(coordinates.at), layer_of(form, level, coordinates.layer));
+  }
+  if (linear) {
+    Footprints found;
+    add_level(form, number, kAllSteps, coordinates, &found);
+    return mixed(found);
   }
   AxisTexels at[3];
   uint32_t plane = 0;
+  find_texels(form, level, coordinates, false, at, &plane);
+  return take(level, is_cube(form.geometry) ? 2 : dimensions(form.geometry), false, at, plane);
+}
+
+void Sampler::add_level(const FetchForm& form, uint32_t number, int32_t all, const Coordinates& coordinates,
+                        Footprints* to) const {
+  const TextureLevel& level = state_.levels[number];
+  const bool linear = state_.filters();
+  AxisTexels at[3];
+  uint32_t plane = 0, axes = is_cube(form.geometry) ? 2 : dimensions(form.geometry);
   find_texels(form, level, coordinates, linear, at, &plane);
-  return take(level, is_cube(form.geometry) ? 2 : dimensions(form.geometry), linear, at, plane);
+  if (linear) {
+    if (has_border_row(form)) {
+      axes = 2;
+      at[1] = kBorderRow;
+    }
+    return add_corners(level, axes, all, at, plane, to);
+  }
+  add_texel(take(level, axes, false, at, plane), all, to);
+}
+
+void Sampler::add_texel(const Words& texel, int32_t all, Footprints* to) {
+  Footprint& of = to->planes[to->count++];
+  of.texels[0] = texel;
+  of.steps[0] = all;
 }
 
 Words Sampler::take(const TextureLevel& level, uint32_t axes, bool linear, const AxisTexels (&at)[3],
                     uint32_t plane) const {
-  if (linear && axes == 1) return blend<1>(level, at, plane);
-  if (linear) return axes == 2 ? blend<2>(level, at, plane) : blend<3>(level, at, plane);
+  if (linear) {
+    Footprints found;
+    add_corners(level, axes, kAllSteps, at, plane, &found);
+    return mixed(found);
+  }
   return texel(level, at[0].first, axes > 1 ? at[1].first : 0, axes > 2 ? at[2].first : static_cast<int32_t>(plane));
 }
 
@@ -256,7 +317,12 @@ Words Sampler::gather(const FetchForm& form, const Coordinates& coordinates) con
   AxisTexels at[3];
   uint32_t plane = 0;
   find_texels(form, level, coordinates, true, at, &plane);
-  const auto component = [&](int32_t x, int32_t y) { return texel(level, x, y, plane)[form.gather - 1]; };
+  if (form.gather > state_.channels) return {};
+  const auto component = [&](int32_t x, int32_t y) {
+    Footprints one;
+    add_texel(texel(level, x, y, plane), kAllSteps, &one);
+    return mixed_channel(one, form.gather - 1);
+  };
   return {component(at[0].first, at[1].second), component(at[0].second, at[1].second),
           component(at[0].second, at[1].first), component(at[0].first, at[1].first)};
 }
@@ -278,11 +344,21 @@ float Sampler::level_of(const FetchForm& form, const std::array<float, 6>& more)
     }
     level = std::log2(longest);
   }
-  level = std::min(std::max(level + state_.level_bias, state_.level_least), state_.level_most);
-  return std::isnan(level) ? 0 : std::clamp(level, 0.0f, static_cast<float>(state_.level_count - 1));
+  return level;
 }
 
-// An H200 filters -128/127 as it is: what comes out of the filter is cut off, not what goes in.
+// Levels, biases and bounds are held in 256ths and cut off; a fetch that names no level has no bias.
+int32_t Sampler::steps_of_level(const FetchForm& form, const std::array<float, 6>& more) const {
+  const auto cut = [](float level) {
+    constexpr float kMost = 1 << 20;
+    return std::isnan(level) ? 0 : static_cast<int32_t>(std::clamp(level * kSteps, -kMost, kMost));
+  };
+  const int32_t asked = form.level == LevelMode::kBase ? 0 : cut(level_of(form, more)) + cut(state_.level_bias);
+  const int32_t level = std::max(std::min(asked, cut(state_.level_most)), cut(state_.level_least));
+  return std::clamp(level, 0, static_cast<int32_t>((state_.level_count - 1) * kAllSteps));
+}
+
+// The least of a signed format is below -1.
 Words Sampler::cut_off(Words words) const {
   if (!state_.normalized_values || state_.kind != TexelKind::kSigned) return words;
   for (uint32_t& word : words) word = bits_of(std::max(float_of(word), -1.0f));
@@ -294,15 +370,22 @@ Words Sampler::fetch(const FetchForm& form, const Coordinates& coordinates, cons
 }
 
 bool Sampler::fetch_all(const FetchForm& form, uint32_t mask, const uint32_t* words, uint32_t* out) const {
-  const bool base = form.level == LevelMode::kBase || state_.level_count == 1;
+  const bool base = state_.level_count == 1;
   if (!base || form.integers || form.gather || is_cube(form.geometry) || state_.linear_memory) return false;
   const TextureLevel& level = state_.levels[0];
-  const uint32_t sides[] = {level.width, level.height, level.depth}, axes = dimensions(form.geometry);
+  const uint32_t sides[] = {level.width, level.height, level.depth}, given = dimensions(form.geometry);
   const bool linear = state_.filters(), layered = is_layered(form.geometry);
   LaneAxis at[3];
-  for (uint32_t i = 0; i < axes; ++i) {
+  for (uint32_t i = 0; i < given; ++i) {
     axis_of_lanes(state_.address[i], state_.normalized_coordinates, linear, words + kWarpLanes * (i + layered),
                   sides[i], &at[i]);
+  }
+  const bool border_row = linear && has_border_row(form);
+  const uint32_t axes = border_row ? 2 : given;
+  if (border_row) {
+    std::fill_n(at[1].first, kWarpLanes, kBorderRow.first);
+    std::fill_n(at[1].second, kWarpLanes, kBorderRow.second);
+    std::fill_n(at[1].steps, kWarpLanes, kBorderRow.steps);
   }
   if (state_.kind == TexelKind::kFloat && state_.channel_bytes == 4 && state_.in_window && !layered) {
     floats_of_lanes(state_, axes, linear, mask, at, out);
@@ -311,8 +394,7 @@ bool Sampler::fetch_all(const FetchForm& form, uint32_t mask, const uint32_t* wo
   for (; mask; mask &= mask - 1) {
     const int l = __builtin_ctz(mask);
     AxisTexels own[3];
-    for (uint32_t i = 0; i < axes; ++i)
-      own[i] = {at[i].first[l], at[i].second[l], static_cast<float>(at[i].steps[l]) / kSteps};
+    for (uint32_t i = 0; i < axes; ++i) own[i] = {at[i].first[l], at[i].second[l], at[i].steps[l]};
     const Words found = cut_off(take(level, axes, linear, own, layer_of(form, level, layered ? words[l] : 0)));
     for (uint32_t i = 0; i < 4; ++i) out[kWarpLanes * i + static_cast<uint32_t>(l)] = found[i];
   }
@@ -325,22 +407,26 @@ Words Sampler::filtered(const FetchForm& form, const Coordinates& coordinates, c
     return at < 0 || at >= state_.levels[0].width ? Words{} : texel(state_.levels[0], static_cast<int32_t>(at), 0, 0);
   }
   if (form.gather) return gather(form, coordinates);
-  if (form.level == LevelMode::kBase || state_.level_count == 1) return sample(form, 0, coordinates);
-  if (form.integers && form.level == LevelMode::kExplicit) {  // the level is a whole number, too
-    const auto number = std::bit_cast<int32_t>(more[0]);
+  if (state_.level_count == 1) return sample(form, 0, coordinates);
+  if (form.integers && form.level != LevelMode::kGradient) {  // the level is a whole number, too
+    const int32_t number = form.level == LevelMode::kBase ? 0 : std::bit_cast<int32_t>(more[0]);
     return sample(form, std::clamp<int32_t>(number, 0, static_cast<int32_t>(state_.level_count) - 1), coordinates);
   }
-  const float level = level_of(form, more);
-  if (!state_.mip_linear || !state_.float_results()) {
-    return sample(form, static_cast<uint32_t>(level + 0.5f), coordinates);
+  const int32_t level = steps_of_level(form, more), far = level & 255;
+  const auto number = static_cast<uint32_t>(level >> 8);
+  if (!state_.mip_linear || !state_.float_results()) return sample(form, number + (far >= 128), coordinates);
+  if (seamless() && is_cube(form.geometry)) {
+    if (far == 0) return sample(form, number, coordinates);
+    const float weight = static_cast<float>(far) / kSteps;
+    Words first = sample(form, number, coordinates);
+    const Words second = sample(form, number + 1, coordinates);
+    for (size_t i = 0; i < 4; ++i) first[i] = bits_of((1 - weight) * float_of(first[i]) + weight * float_of(second[i]));
+    return first;
   }
-  const auto steps = static_cast<uint32_t>(level * kSteps + 0.5f);
-  Words first = sample(form, steps >> 8, coordinates);
-  const float weight = static_cast<float>(steps & 255) / kSteps;
-  if (weight == 0) return first;
-  const Words second = sample(form, (steps >> 8) + 1, coordinates);
-  for (size_t i = 0; i < 4; ++i) first[i] = bits_of((1 - weight) * float_of(first[i]) + weight * float_of(second[i]));
-  return first;
+  Footprints found;
+  add_level(form, number, int32_t{kAllSteps} - far, coordinates, &found);
+  if (far != 0) add_level(form, number + 1, far, coordinates, &found);
+  return mixed(found);
 }
 
 }  // namespace bandsaw::soft

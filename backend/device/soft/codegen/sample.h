@@ -1,5 +1,5 @@
-// What a texture fetch gives, by the CUDA C++ Programming Guide's formulas (appendix "Texture Fetching") and PTX
-// ISA 9.7.10.
+// What a texture fetch gives: the CUDA C++ Programming Guide's formulas (appendix "Texture Fetching"), PTX ISA 9.7.10,
+// and where both are silent what an H200 does.
 #pragma once
 
 #include <array>
@@ -44,15 +44,25 @@ struct Coordinates {
 
 using Words = std::array<uint32_t, 4>;  // floats' bits, or integers
 
-// Two neighbouring texels along an axis, -1: the border; and how much the second one counts.
+// Two neighbouring texels along an axis, -1: the border; and how many 256ths the second one counts.
 struct AxisTexels {
-  int32_t first = 0, second = 0;
-  float weight = 0;
+  int32_t first = 0, second = 0, steps = 0;
 };
 AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coordinate, uint32_t texels);
 
 // What each corner counts (axis.h).
-std::array<uint32_t, 8> corner_steps(uint32_t axes, const std::array<uint32_t, 3>& second);
+std::array<uint32_t, 8> corner_steps(uint32_t axes, uint32_t all, const std::array<uint32_t, 3>& second);
+
+// Texels of one plane of a level, and how many 256ths each counts.
+struct Footprint {
+  std::array<Words, 4> texels{};
+  std::array<int32_t, 4> steps{};
+};
+// Those that make one result: at most two planes of two levels.
+struct Footprints {
+  std::array<Footprint, 4> planes{};
+  uint32_t count = 0;
+};
 
 // A cube's face, 0 to 5, and where on it, each 0 to 1.
 struct FacePoint {
@@ -75,12 +85,26 @@ class Sampler {
 
  private:
   float level_of(const FetchForm& form, const std::array<float, 6>& more) const;
+  int32_t steps_of_level(const FetchForm& form, const std::array<float, 6>& more) const;
   Words sample(const FetchForm& form, uint32_t level, const Coordinates& coordinates) const;
+  static bool has_texel(const FetchForm& form, const TextureLevel& level, const Coordinates& coordinates);
+  // `all`: how many 256ths the level counts.
+  void add_level(const FetchForm& form, uint32_t number, int32_t all, const Coordinates& coordinates,
+                 Footprints* to) const;
+  static void add_texel(const Words& texel, int32_t all, Footprints* to);
+  void add_corners(const TextureLevel& level, uint32_t axes, int32_t all, const AxisTexels (&at)[3], uint32_t plane,
+                   Footprints* to) const;
   Words take(const TextureLevel& level, uint32_t axes, bool linear, const AxisTexels (&at)[3], uint32_t plane) const;
   Words cut_off(Words words) const;
+  bool seamless() const { return state_.seamless && state_.filters() && state_.float_results(); }
+  // A row is a plane of one row, and a filter's second one half beyond its edge.
+  bool has_border_row(const FetchForm& form) const {
+    return form.geometry == Geometry::k1d && state_.address[1] == AddressMode::kBorder;
+  }
+  Words mixed(const Footprints& of) const;
+  uint32_t mixed_channel(const Footprints& of, uint32_t channel) const;
+  uint32_t mixed_integers(const Footprints& of, uint32_t channel) const;
   Words gather(const FetchForm& form, const Coordinates& coordinates) const;
-  template <uint32_t kAxes>
-  Words blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const;
   Words blend_seamless(const TextureLevel& level, const FacePoint& point, uint32_t cube) const;
   Words cube_texel(const TextureLevel& level, uint32_t cube, uint32_t face, int64_t x, int64_t y) const;
   Words texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const;

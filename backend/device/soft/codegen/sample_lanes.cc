@@ -1,9 +1,11 @@
 // Loops over the lanes of a fetch, for the vectors that this processor has. Built with -O3, and without fused steps:
 // lanes get what a lane by itself gets.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "backend/device/soft/codegen/axis.h"
+#include "backend/device/soft/codegen/blend.h"
 #include "backend/device/soft/warp.h"
 
 #define BANDSAW_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -23,7 +25,7 @@ __attribute__((always_inline)) inline void fill_axis(const uint32_t* coordinates
 
 // One channel of each lane's texel, at a corner of the filter.
 void read_corner(const TextureState& state, uint32_t axes, uint32_t corner, uint32_t channel, uint32_t mask,
-                 const LaneAxis (&at)[3], float* out) {
+                 const LaneAxis (&at)[3], uint32_t* out) {
   const TextureLevel& level = state.levels[0];
   const uint64_t steps[] = {state.texel_bytes(), level.pitch, level.plane};
   for (; mask; mask &= mask - 1) {
@@ -36,32 +38,42 @@ void read_corner(const TextureState& state, uint32_t axes, uint32_t corner, uint
       address += static_cast<uint64_t>(where) * steps[i];
     }
     if (border)
-      out[l] = std::bit_cast<float>(state.border[channel]);
+      out[l] = state.border[channel];
     else
       std::memcpy(&out[l], reinterpret_cast<const void*>(address), sizeof(float));
   }
 }
 
+using LaneSteps = int32_t[8][kWarpLanes];
+using LaneTexels = uint32_t[8][kWarpLanes];
+
 template <uint32_t kAxes>
-__attribute__((always_inline)) inline void fill_steps(const LaneAxis (&at)[3], int32_t (*steps)[kWarpLanes]) {
+__attribute__((always_inline)) inline void fill_steps(const LaneAxis (&at)[3], LaneSteps& steps) {
   for (int l = 0; l < kWarpLanes; ++l) {
-    corner_steps_to<kAxes>(at[0].steps[l], kAxes > 1 ? at[1].steps[l] : 0, kAxes > 2 ? at[2].steps[l] : 0,
+    corner_steps_to<kAxes>(256, at[0].steps[l], kAxes > 1 ? at[1].steps[l] : 0, kAxes > 2 ? at[2].steps[l] : 0,
                            [&](uint32_t corner, int32_t value) { steps[corner][l] = value; });
   }
 }
 
-BANDSAW_VECTORS void steps_of_lanes(uint32_t axes, const LaneAxis (&at)[3], int32_t (*steps)[kWarpLanes]) {
+BANDSAW_VECTORS void steps_of_lanes(uint32_t axes, const LaneAxis (&at)[3], LaneSteps& steps) {
   if (axes == 1) return fill_steps<1>(at, steps);
   if (axes == 2) return fill_steps<2>(at, steps);
   fill_steps<3>(at, steps);
 }
 
-// What counts nothing is not looked at: it may be no number.
-BANDSAW_VECTORS void add_corner(const int32_t* steps, const float* texels, float* sums) {
+template <uint32_t kAxes>
+__attribute__((always_inline)) inline void fill_sums(const LaneSteps& steps, const LaneTexels& texels, uint32_t* out) {
+  constexpr uint32_t kTexels = 1 << kAxes, kPlane = kAxes > 1 ? 4 : 2;
   for (int l = 0; l < kWarpLanes; ++l) {
-    const float more = sums[l] + static_cast<float>(steps[l]) / 256.0f * texels[l];
-    sums[l] = steps[l] == 0 ? sums[l] : more;
+    out[l] = blended<FloatFormat, kTexels, kPlane>([&](uint32_t i) { return texels[i][l]; },
+                                                   [&](uint32_t i) { return steps[i][l]; });
   }
+}
+
+BANDSAW_VECTORS void sums_of_lanes(uint32_t axes, const LaneSteps& steps, const LaneTexels& texels, uint32_t* out) {
+  if (axes == 1) return fill_sums<1>(steps, texels, out);
+  if (axes == 2) return fill_sums<2>(steps, texels, out);
+  fill_sums<3>(steps, texels, out);
 }
 
 }  // namespace
@@ -76,21 +88,21 @@ BANDSAW_VECTORS void axis_of_lanes(AddressMode mode, bool normalized, bool linea
 
 void floats_of_lanes(const TextureState& state, uint32_t axes, bool linear, uint32_t mask, const LaneAxis (&at)[3],
                      uint32_t* out) {
-  alignas(64) int32_t steps[8][kWarpLanes];
+  alignas(64) LaneSteps steps;
+  alignas(64) LaneTexels texels{};
   if (linear) steps_of_lanes(axes, at, steps);
-  for (uint32_t channel = 0; channel < 4; ++channel) {
-    alignas(64) float sums[kWarpLanes] = {}, texels[kWarpLanes] = {};
+  for (uint32_t channel = 0; channel < 4; ++channel, out += kWarpLanes) {
     if (channel >= state.channels) {
-      for (float& sum : sums) sum = channel == 3 ? 1.0f : 0.0f;
+      std::fill_n(out, kWarpLanes, 0);
     } else if (!linear) {
-      read_corner(state, axes, 0, channel, mask, at, sums);
+      read_corner(state, axes, 0, channel, mask, at, texels[0]);
+      std::memcpy(out, texels[0], sizeof texels[0]);
     } else {
       for (uint32_t corner = 0; corner < 1u << axes; ++corner) {
-        read_corner(state, axes, corner, channel, mask, at, texels);
-        add_corner(steps[corner], texels, sums);
+        read_corner(state, axes, corner, channel, mask, at, texels[corner]);
       }
+      sums_of_lanes(axes, steps, texels, out);
     }
-    std::memcpy(out + channel * kWarpLanes, sums, sizeof sums);
   }
 }
 

@@ -56,9 +56,9 @@ WgmmaForm Emitter::wgmma_form(const Op& op) {
 
 void Emitter::op_wgmma(const Op& op) {
   const auto& in = *op.in;
-  if (in.has("fence") || in.has("commit_group")) return;  // a product is done when it is issued
-  if (in.has("wait_group")) {
-    call_helper("bsw_wgmma_wait", b_.getVoidTy(), {warp_, op_mask(op)});
+  if (in.has("commit_group")) return;  // a product is done when it is issued
+  if (in.has("fence") || in.has("wait_group")) {
+    call_helper("bsw_wgmma_meet", b_.getVoidTy(), {warp_, op_mask(op)});
     return;
   }
   if (!in.has("mma_async") || !in.has("sync") || !in.has("aligned")) unsupported(op);
