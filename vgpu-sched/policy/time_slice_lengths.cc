@@ -107,11 +107,12 @@ Time TimeSliceWeights::probing(Entry& entry) {
     return 0;
   }
   if (now_ > entry.probe_until) {
-    const Time pause = std::min(options_.probe_again << std::min(entry.probes, 10u), options_.probe_last);
+    const Time in_vain = std::min(options_.probe_again << std::min(entry.probes, 10u), options_.probe_last);
+    const Time pause = entry.probes == 0 ? 2 * options_.probe_for : in_vain;
     const bool others = std::any_of(entries_.begin(), entries_.end(), [&](const auto& other) {
       return &other.second != &entry && other.second.active && now_ <= other.second.probe_until;
     });
-    if (others || (entry.probes > 0 && now_ - entry.probed_at < pause)) return 0;
+    if (others || now_ - entry.probed_at < pause) return 0;
     entry.probed_at = now_;
     entry.probe_until = now_ + options_.probe_for;
     ++entry.probes;

@@ -74,7 +74,10 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     found->second.own += static_cast<double>(own);
     process.unrested_own = std::min(process.unrested_own + own, process.unrested);
     if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt_at = now_;
-    if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;
+    if (std::exchange(process.learnt, load.learnt) != load.learnt) {
+      process.unlearnt_at = -kLongest;
+      found->second.probes = 0;
+    }
     const Time paused = load.paused - std::exchange(process.paused, load.paused);
     pause(found->second, process, paused);
     const Time done = load.done - std::exchange(process.done, load.done);

@@ -77,7 +77,7 @@ struct TimeSliceOptions {
   // one only before or after it.
   Time between = 250 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
   // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
-  // after twice as long each time.
+  // after twice as long each time. Else half of the time may be for learning.
   Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
   Time unlearnt_for = 3 * kSecond;  // after a cut sample, if no other comes
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive

@@ -112,6 +112,18 @@ TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
   }
 }
 
+TEST_F(TimeSliceWeightsTest, ProgramsThatFollowOneAnotherAreAllLearnt) {
+  programs_.reserve(2);
+  add(1, 50, 33 * kMillisecond, 200 * kMicrosecond).knows = true;
+  Program& ever_new = add(2, 50, 163 * kMillisecond, 100 * kMicrosecond);
+  ever_new.learns = true;
+  for (int i = 0; i < 8; ++i) {
+    run_for(4 * kSecond);
+    EXPECT_TRUE(ever_new.knows) << i;
+    ever_new.knows = false;
+  }
+}
+
 // Who always has work fills its time slices, and is charged by these: nothing need be learnt, and nobody has to wait.
 // Before that they had little work, and rested.
 TEST_F(TimeSliceWeightsTest, WhoNeverRestsHasNoTimeSlicesForLearning) {
