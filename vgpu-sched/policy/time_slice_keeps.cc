@@ -122,6 +122,14 @@ void TimeSliceWeights::review_keep(Entry& entry, bool others) {
   entry.keep_fails = in_vain ? entry.keep_fails + 1 : 0;
 }
 
+// The program that this was found out of has ended: the next one may be another.
+void TimeSliceWeights::forget_keep(Entry& entry) {
+  if (std::exchange(entry.keeps, false)) shared_since_ = now_;
+  entry.keep_from = entry.behind_since = now_;
+  entry.keep_rests = entry.keep_fails = 0;
+  entry.behind = entry.rate = 0;
+}
+
 bool TimeSliceWeights::keeps(VgpuId vgpu) const {
   const auto found = entries_.find(vgpu);
   return found != entries_.end() && found->second.keeps && active() > 1;

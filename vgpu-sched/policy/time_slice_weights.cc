@@ -263,7 +263,10 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
     if (load.busy) process.last_busy = found->second.last_busy = now_;
   }
   for (auto& [vgpu, entry] : entries_) {
-    std::erase_if(entry.processes, [](const auto& process) { return !process.second.seen; });
+    const bool gone = std::erase_if(entry.processes, [](const auto& process) { return !process.second.seen; }) != 0;
+    const bool worked_last = std::ranges::any_of(
+        entry.processes, [&](const auto& process) { return process.second.last_busy == entry.last_busy; });
+    if (gone && !worked_last) forget_keep(entry);
     const auto active = std::count_if(entry.processes.begin(), entry.processes.end(), [&](const auto& process) {
       return now_ - process.second.last_busy <= options_.memory;
     });

@@ -201,6 +201,7 @@ class TimeSliceWeights {
   double unresting_fraction() const;
   static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
   void note(std::span<const Load> loads);
+  void forget_keep(Entry& entry);
   void order_processes(Entry& entry) const;
   bool goes_on(const TimeSliceProcess& process) const;
   void share_out();

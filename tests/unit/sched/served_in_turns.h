@@ -37,7 +37,9 @@ struct Program {
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
-  bool has_work(Time now) const { return back_at <= now; }
+  bool ended = false;
+
+  bool has_work(Time now) const { return !ended && back_at <= now; }
   Time work() const { return other_busy != 0 && steps % 2 != 0 ? other_busy : busy; }
   Time mean_work() const { return other_busy != 0 ? (busy + other_busy) / 2 : busy; }
 };
@@ -192,6 +194,7 @@ class TimeSliceWeightsTest : public testing::Test {
     std::vector<TimeSliceWeights::Load> loads;
     for (uint32_t i = 0; i < programs_.size(); ++i) {
       const Program& program = programs_[i];
+      if (program.ended) continue;
       loads.push_back({.vgpu = program.vgpu,
                        .process = i,
                        .priority = program.priority,

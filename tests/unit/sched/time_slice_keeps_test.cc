@@ -272,6 +272,23 @@ TEST_F(TimeSliceKeepsTest, WhereKeepingTheEngineIsInVainItIsTriedSeldom) {
   EXPECT_LE(kept, 4 * kSecond);
 }
 
+TEST_F(TimeSliceKeepsTest, WhatWasInVainForOneProgramIsTriedForTheNextOfItsVirtualGpu) {
+  programs_.reserve(3);
+  Program& steps = add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  steps.can_keep = false;
+  add(2, 50);
+  run_for(30 * kSecond);
+  EXPECT_FALSE(weights_.keeps(1));
+  steps.ended = true;
+  run_for(100 * kMillisecond);
+  Program& next = add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond);
+  next.knows = true;
+  next.back_at = now_;
+  run_for(3 * kSecond);
+  EXPECT_TRUE(weights_.keeps(1));
+  EXPECT_NEAR(progress(next, 2 * kSecond), 0.5, 0.02);
+}
+
 TEST_F(TimeSliceKeepsTest, ALatencyBoundIsKeptByShortTimeSlicesNotByKeepingTheEngine) {
   programs_.reserve(2);
   add(1, 50, 68 * kMicrosecond, 8 * kMicrosecond, 500 * kMicrosecond);
