@@ -1,5 +1,6 @@
 // A stream is given more launches than a program may run ahead of the device, behind a kernel that waits. Other
-// streams, and calls that have nothing to do with it, go on meanwhile; the kernel waits until they have.
+// streams, and calls that have nothing to do with it, go on meanwhile; the kernel waits until they have. (With NVIDIA's
+// driver the launch that finds no room keeps other threads out until the kernel ends.)
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "backend/device/soft/codegen/half.h"
-#include "backend/device/soft/codegen/srgb.h"
+#include "backend/device/soft/half.h"
+#include "backend/device/soft/srgb.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {

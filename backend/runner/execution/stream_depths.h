@@ -10,7 +10,8 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace bandsaw::runner {
 
@@ -42,26 +43,39 @@ class StreamDepths {
   void add(StreamSet* slice, uint64_t stream) {
     if (!slice->add(stream)) return;
     std::lock_guard lock(mutex_);
-    slice->any() ? ++of_any_ : ++depths_[stream];
+    if (slice->any()) {
+      ++of_any_;
+    } else if (const auto found = find(stream); found != depths_.end()) {
+      ++found->second;
+    } else {
+      depths_.emplace_back(stream, 1);
+    }
   }
   // That time slice has ended.
   void end(const StreamSet& slice) {
     std::lock_guard lock(mutex_);
     for (const uint64_t stream : slice.streams()) {
-      const auto found = depths_.find(stream);
-      if (--found->second == 0) depths_.erase(found);
+      const auto found = find(stream);
+      if (--found->second != 0) continue;
+      *found = depths_.back();
+      depths_.pop_back();
     }
     of_any_ -= slice.any();
   }
   uint32_t of(uint64_t stream) const {
     std::lock_guard lock(mutex_);
-    const auto found = depths_.find(stream);
+    const auto found = std::ranges::find(depths_, stream, &Depth::first);
     return of_any_ + (found == depths_.end() ? 0 : found->second);
   }
 
  private:
+  using Depth = std::pair<uint64_t, uint32_t>;  // of a stream
+
+  std::vector<Depth>::iterator find(uint64_t stream) { return std::ranges::find(depths_, stream, &Depth::first); }
+
   mutable std::mutex mutex_;
-  std::unordered_map<uint64_t, uint32_t> depths_;  // guarded by mutex_, as the next
+  std::vector<Depth>
+      depths_;  // guarded by mutex_, as the next; of few streams: it is bounded by the time slices in flight
   uint32_t of_any_ = 0;
 };
 

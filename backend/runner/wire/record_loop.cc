@@ -124,7 +124,7 @@ void RecordLoop::run() {
     }
     said_call_waits_ = false;
     keep_room();
-    if (serve_again() || serve_any()) {
+    if (!process_->waiting().at_limit() && (serve_again() || serve_any())) {
       gate_probes_ = 0;
       continue;
     }

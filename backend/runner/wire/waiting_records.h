@@ -37,6 +37,8 @@ class WaitingRecords {
   size_t size() const { return entries_.size(); }
   // Whose records these are is to issue no more than its ring holds.
   bool full() const { return entries_.size() >= kMost || bytes_ >= kMostBytes; }
+  // No more is to be taken out of the rings: a guest with all the rings that it may have.
+  bool at_limit() const { return entries_.size() >= kLimit || bytes_ >= kLimitBytes; }
   // This record of the ring.
   bool has(const CommandRing& ring, uint64_t seq) const;
   // Some wait for this engine.
@@ -62,6 +64,7 @@ class WaitingRecords {
 
  private:
   static constexpr size_t kMost = 1024, kMostBytes = 16 << 20;
+  static constexpr size_t kLimit = 32 * kMost, kLimitBytes = 2 * kMostBytes;
 
   const StreamOrder* const under_way_;
   std::deque<Entry> entries_;

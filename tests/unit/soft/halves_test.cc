@@ -10,8 +10,8 @@
 #include <initializer_list>
 #include <random>
 
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/half.h"
 
 namespace bandsaw::soft {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/matrix.h"
+#include "backend/device/soft/half.h"
 
 namespace bandsaw::soft {
 

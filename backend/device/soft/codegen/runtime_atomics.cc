@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "backend/device/soft/codegen/atomics.h"
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/half.h"
 
 namespace bandsaw::soft {
 namespace {

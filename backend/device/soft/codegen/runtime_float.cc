@@ -3,9 +3,9 @@
 #include <cstring>
 #include <limits>
 
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/lanes.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/half.h"
 
 namespace bandsaw::soft {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/halves.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/half.h"
 
 #define BANDSAW_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
 #define BANDSAW_INLINE inline __attribute__((always_inline))

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/matrix.h"
 #include "backend/device/soft/codegen/matrix_element.h"
 #include "backend/device/soft/codegen/product.h"
 #include "backend/device/soft/codegen/runtime.h"
 #include "backend/device/soft/codegen/sparse.h"
+#include "backend/device/soft/half.h"
 
 namespace bandsaw::soft {
 namespace {

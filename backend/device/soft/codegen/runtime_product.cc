@@ -6,7 +6,7 @@
 #include <iterator>
 #include <type_traits>
 
-#include "backend/device/soft/codegen/half.h"
+#include "backend/device/soft/half.h"
 
 namespace bandsaw::soft {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "backend/device/soft/codegen/axis.h"
 #include "backend/device/soft/codegen/blend.h"
-#include "backend/device/soft/codegen/half.h"
-#include "backend/device/soft/codegen/srgb.h"
+#include "backend/device/soft/half.h"
+#include "backend/device/soft/srgb.h"
 
 namespace bandsaw::soft {
 namespace {
