@@ -56,7 +56,7 @@ LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t
   }
   if (exact == times_.end()) return Learnt::kNothing;
   Time* const both[] = {&exact->second, shape == times_.end() ? nullptr : &shape->second};
-  return ns > within ? cut(both) : fitted(both);
+  return ns > within ? cut(both) : fitted(both, within == kAlone || ns >= kLong);
 }
 
 // It is wanted of the shape too: parameters that always change are never seen again.
@@ -68,10 +68,15 @@ LaunchTimes::Learnt LaunchTimes::cut(std::span<Time* const, 2> both) {
   return exact.wanted ? Learnt::kCut : Learnt::kNothing;
 }
 
-LaunchTimes::Learnt LaunchTimes::fitted(std::span<Time* const, 2> both) {
-  bool wanted = false;
-  for (Time* const time : both) wanted |= time && std::exchange(time->wanted, false);
-  return wanted ? Learnt::kKnown : Learnt::kNothing;
+LaunchTimes::Learnt LaunchTimes::fitted(std::span<Time* const, 2> both, bool sure) {
+  bool known = false;
+  for (Time* const time : both) {
+    if (!time || !time->wanted || (++time->fitted < kEnough && !sure)) continue;
+    time->wanted = false;
+    time->fitted = 0;
+    known = true;
+  }
+  return known ? Learnt::kKnown : Learnt::kNothing;
 }
 
 // Of a loose sample, where the time is known better.

@@ -7,8 +7,10 @@
 // kernel's time may change with its data.
 //
 // A sample that is longer than a time slice and was taken beside others may have been interrupted (it is "cut"), and
-// says no more than that the launch takes no longer. If it would have fitted, many such in a row say that it is not
-// known how long it takes. If it could not fit, that is no wonder; only after very many it is to be measured anew.
+// says no more than that the launch takes no longer. A shorter one may have been, by somebody who had a little to do:
+// so of a launch that is not long, and has to be found out, a few are wanted. If it would have fitted, many such in a
+// row say that it is not known how long it takes. If it could not fit, that is no wonder; only after very many it is to
+// be measured anew.
 //
 // Where the device has nothing to do, it waits for a launch to be issued, and a sample of little work says mostly how
 // long that took: of kernels of 5 us, 15. Such a sample is loose: it only says that the launch takes no longer, and one
@@ -49,7 +51,8 @@ class LaunchTimes {
   static constexpr uint64_t kLittle = 8;   // samples differ little if they do so by an eighth
   static constexpr uint64_t kBeside = 4;   // beside others a launch takes a quarter less than alone at most
   static constexpr uint64_t kAlone = ~0ull;
-  static constexpr uint64_t kIssue = 20'000;  // ns that issuing a launch adds to a sample, if it does, at most
+  static constexpr uint64_t kLong = 25'000'000;  // ns; to this a short interruption adds little
+  static constexpr uint64_t kIssue = 20'000;     // ns that issuing a launch adds to a sample, if it does, at most
   // A sample costs about 10 us. There is at most one in each of these: where little is known, and else.
   static constexpr std::chrono::milliseconds kBetween{2}, kBetweenLater{10};
   // What is known well is sampled again after this time (alone: one launch of all), and forgotten if it was not
@@ -71,7 +74,7 @@ class LaunchTimes {
   enum class Learnt {
     kNothing,  // new
     kCut,      // it was longer than `within`, and it is to be found out how long the launch takes
-    kKnown,    // it, or one of its shape, was kCut before, and now it is known
+    kKnown,    // it, or one of its shape, was kCut before, and now it is known for sure
   };
   // A sample took so long. 0: the device cannot say. One that is not longer than `within` was not interrupted; kAlone:
   // no other program had the device.
@@ -88,7 +91,8 @@ class LaunchTimes {
     uint32_t begun = 0;         // samples
     bool alone = false;         // `usual` was learnt where nobody else had the device
     bool loose = false;         // `usual` may hold what issuing it took
-    bool wanted = false;        // kCut was said
+    bool wanted = false;        // kCut was said, and so many samples have fitted since
+    uint32_t fitted = 0;
     Clock::Point sampled, used;
   };
   using Times = std::unordered_map<uint64_t, Time>;
@@ -100,7 +104,7 @@ class LaunchTimes {
   static bool says_nothing(const Time& time, uint64_t ns);
   // `both`: of the launch, and of its shape, which may be null.
   static Learnt cut(std::span<Time* const, 2> both);
-  static Learnt fitted(std::span<Time* const, 2> both);
+  static Learnt fitted(std::span<Time* const, 2> both, bool sure);
   static void note_longer(Time& time, uint64_t ns, uint64_t within, bool loose);
 
   const Clock& clock_;
