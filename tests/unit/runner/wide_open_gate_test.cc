@@ -304,6 +304,7 @@ TEST_F(WideOpenGate, WhatCannotBeLearntIsToldToTheArbiter) {
   sample(kShort, 4 * kUnit);
   for (uint32_t i = 0; i < LaunchTimes::kEnough; ++i) {
     EXPECT_EQ(gate().learnt, 0u);
+    clock_.pass(LaunchTimes::kAgain);
     sample(kLong, 28 * kUnit);
   }
   EXPECT_EQ(gate().cut_samples, 1u);
