@@ -76,8 +76,8 @@ class LaunchTimes {
     kCut,      // it was longer than `within`, and it is to be found out how long the launch takes
     kKnown,    // it, or one of its shape, was kCut before, and now it is known for sure
   };
-  // A sample took so long. 0: the device cannot say. One that is not longer than `within` was not interrupted; kAlone:
-  // no other program had the device.
+  // A sample took so long. 0: the device cannot say. One that is not longer than `within` was not interrupted for
+  // long; kAlone: no other program had the device.
   // `waited`: the device had not come to it when all of it was issued.
   Learnt learn(const LaunchId& id, uint64_t ns, uint64_t within = kAlone, bool waited = true);
 

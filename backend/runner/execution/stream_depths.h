@@ -74,8 +74,7 @@ class StreamDepths {
   std::vector<Depth>::iterator find(uint64_t stream) { return std::ranges::find(depths_, stream, &Depth::first); }
 
   mutable std::mutex mutex_;
-  std::vector<Depth>
-      depths_;  // guarded by mutex_, as the next; of few streams: it is bounded by the time slices in flight
+  std::vector<Depth> depths_;  // guarded by mutex_, as the next; of few streams, for few time slices are in flight
   uint32_t of_any_ = 0;
 };
 

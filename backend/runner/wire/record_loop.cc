@@ -24,10 +24,10 @@ constexpr microseconds kYieldEvery{5};
 // How long work waits at a gate before the rings are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kGateProbe = microseconds(200);
 constexpr int kGateProbesMost = 4;
-// For the end of a time slice, should nothing tell of it.
-constexpr std::chrono::nanoseconds kLongestAtGate = milliseconds(100);
 // Before that: a guest that is in the middle of a few calls.
 constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
+// For the end of a time slice, should nothing tell of it.
+constexpr std::chrono::nanoseconds kLongestAtGate = milliseconds(100);
 // A dropped ring whose records cannot come to their turn (a sequence number is missing) goes after this.
 constexpr milliseconds kDropTimeout{1000};
 // A record that waits for its turn waits for those between it and the last one, and all of them fit in the rings.

@@ -85,7 +85,7 @@ class CommandRingPool {
   Transport* const transport_;
   std::atomic<uint64_t>* const next_seq_;
   std::mutex mutex_;
-  std::vector<CommandRing*> free_;
+  std::vector<CommandRing*> free_;  // guarded by mutex_
 };
 
 }  // namespace bandsaw::libcuda
